@@ -30,6 +30,20 @@ pub(super) struct Leaving {
     pub(super) address: u64,
     /// The free block around it.
     pub(super) slot: Slot,
+    /// The view that is to be its home, if it is to be recalled.
+    pub(super) to: Option<u64>,
+}
+
+/// An extent that comes home to a shadow of it.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Coming {
+    pub(in super::super) id: ExtentId,
+    /// Where the shadow begins.
+    pub(in super::super) address: u64,
+    /// The shadow.
+    pub(in super::super) slot: Slot,
+    /// The lane's epoch (see `order::fence`) in which its bytes count as freed.
+    pub(in super::super) epoch: u32,
 }
 
 /// The device's table of extents, locked, and its ledger: both change with the lanes.
@@ -155,7 +169,8 @@ impl LaneState {
         id: ExtentId,
         address: u64,
     ) -> Option<Slot> {
-        let is_there = extents.at(address) == Some(id);
+        let mut shadows = extents.get(id)?.shadows.iter();
+        let is_there = shadows.any(|shadow| shadow.address == address);
         self.block_at(address, State::Shadow).filter(|_| is_there)
     }
 
@@ -224,7 +239,7 @@ impl Lane {
         leaving: &mut [Leaving],
     ) -> Vec<u32> {
         // What is left of a block before an extent keeps the block's slot: the last goes first.
-        leaving.sort_unstable_by_key(|leaving| (leaving.slot, Reverse(leaving.address)));
+        leaving.sort_unstable_by_key(|leaving| Reverse(leaving.address));
         let mut epochs = Vec::with_capacity(leaving.len());
         let LaneState { blocks, strategy, .. } = state;
         for of_block in leaving.chunk_by(|one, other| one.slot == other.slot) {
@@ -254,23 +269,33 @@ impl Lane {
         epochs
     }
 
-    /// The shadow in `slot` becomes the home of its extent, and a free block that counts as
-    /// freed in `epoch`.
+    /// Shadows become the homes of their extents, and free blocks: those side by side are one block.
+    /// The lowest comes last, so small blocks are taken from it first. Sorts `coming`.
     pub(in super::super) fn adopt(
         &self,
         state: &mut LaneState,
         books: &mut Books<'_>,
-        id: ExtentId,
-        slot: Slot,
-        epoch: u32,
+        coming: &mut [Coming],
     ) {
+        coming.sort_unstable_by_key(|coming| Reverse(coming.address));
         let LaneState { blocks, strategy, .. } = state;
-        blocks.turn(slot, State::Free);
-        let block = blocks.get_mut(slot);
-        block.freed_epoch = epoch;
-        let before = books.table.come_home(id, block.address, block.class);
-        books.ledger.reclassify(block.bytes, before, block.class);
-        strategy.give(blocks, slot);
+        let mut joined = NO_SLOT;
+        for &Coming { id, address, slot, epoch } in &*coming {
+            blocks.turn(slot, State::Free);
+            let block = blocks.get_mut(slot);
+            block.freed_epoch = epoch;
+            let before = books.table.come_home(id, address, block.class);
+            books.ledger.reclassify(block.bytes, before, block.class);
+            if joined != NO_SLOT && blocks.get(slot).after == joined {
+                blocks.merge_with_after(slot);
+            } else if joined != NO_SLOT {
+                strategy.give(blocks, joined);
+            }
+            joined = slot;
+        }
+        if joined != NO_SLOT {
+            strategy.give(blocks, joined);
+        }
         self.count_held(blocks);
     }
 
@@ -285,6 +310,7 @@ impl Lane {
         is_accessible: bool,
     ) {
         let mut rest = Some(slot);
+        let mut coming = Vec::with_capacity(laid.len());
         for &Laid { id, bytes, epoch } in laid {
             let Some(part) = rest else { break };
             let Block { address, bytes: claimed_bytes, .. } = *state.blocks.get(part);
@@ -294,7 +320,7 @@ impl Lane {
                     state.blocks.turn_into_shadow(part, None);
                     state.blocks.get_mut(part).freed_tick = state.tick;
                     if is_accessible {
-                        self.adopt(state, books, id, part, epoch);
+                        coming.push(Coming { id, address, slot: part, epoch });
                     }
                 }
                 _ => state.make_bare(part),
@@ -303,5 +329,6 @@ impl Lane {
         if let Some(rest) = rest {
             state.make_bare(rest);
         }
+        self.adopt(state, books, &mut coming);
     }
 }

@@ -7,7 +7,7 @@
 use super::super::lane::Lane;
 use super::super::state::{Climb, DeviceHeap, Extents, NO_STREAM};
 use super::ablation::Part;
-use super::area::Leaving;
+use super::area::{Coming, Leaving};
 use super::household::Reach;
 use crate::base::size::{MIB, SizeClass};
 use crate::memory::{Extent, ExtentId, Slot};
@@ -31,6 +31,8 @@ pub(super) struct FreeExtent {
     pub(super) address: u64,
     /// The free block around it then, if it is known.
     pub(super) slot: Slot,
+    /// The view that is to be its home, if it is to be recalled.
+    pub(super) to: Option<u64>,
 }
 
 /// An extent whose home is not its origin.
@@ -62,6 +64,8 @@ pub(super) struct Moved {
     pub(super) address: u64,
     /// The epoch of that lane (see `order::fence`) in which its bytes were freed.
     pub(super) epoch: u32,
+    /// The view that is to be its home, if it is to be recalled.
+    to: Option<u64>,
 }
 
 impl Extents {
@@ -105,7 +109,8 @@ impl Extents {
                     return;
                 }
                 let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
-                found.free.push(FreeExtent { id, bytes, lane: lane.index, address, slot });
+                let lane = lane.index;
+                found.free.push(FreeExtent { id, bytes, lane, address, slot, to: None });
             });
             for (index, free) in found.free.iter().enumerate().skip(start) {
                 extents.mark(free.id, found.search, index as u32);
@@ -143,7 +148,7 @@ impl Extents {
         let mut extents = self.store.extents();
         let mut leaving = Vec::with_capacity(chosen.len());
         leaving.extend(chosen.iter().filter_map(|extent| {
-            let FreeExtent { id, bytes, address, slot, .. } = *extent;
+            let FreeExtent { id, bytes, address, slot, to, .. } = *extent;
             // Meanwhile its number may be another extent's.
             let home = extents.get(id).filter(|extent| extent.bytes == bytes)?.home?;
             if (home.lane, home.address) != (lane.index, address) {
@@ -156,14 +161,14 @@ impl Extents {
                 Readiness::After(event) if !is_own => fence = Some(event),
                 _ => {}
             }
-            Some(Leaving { id, bytes, address, slot })
+            Some(Leaving { id, bytes, address, slot, to })
         }));
         let epochs = lane.detach(state, &mut extents, &mut leaving);
         drop(extents);
         let first = moved.len();
         moved.extend(leaving.iter().zip(epochs).map(|(leaving, epoch)| {
-            let Leaving { id, bytes, address, .. } = *leaving;
-            Moved { id, bytes, lane: lane.index, address, epoch }
+            let Leaving { id, bytes, address, to, .. } = *leaving;
+            Moved { id, bytes, lane: lane.index, address, epoch, to }
         }));
         if !is_own && moved[first..].iter().any(|extent| extent.epoch != NEVER) {
             Tallies::count(&climb.device.tallies.cross_stream_reuses);
@@ -182,37 +187,35 @@ impl Extents {
             let Some(lane) = device.heap.lanes.get(extent.lane) else { continue };
             let mut state = lane.lock();
             let mut books = self.books(device);
-            if let Some(slot) = state.shadow_of(&books.table, extent.id, extent.address) {
-                lane.adopt(&mut state, &mut books, extent.id, slot, extent.epoch);
+            let Moved { id, address, epoch, .. } = *extent;
+            if let Some(slot) = state.shadow_of(&books.table, id, address) {
+                lane.adopt(&mut state, &mut books, &mut [Coming { id, address, slot, epoch }]);
             }
         }
     }
 
-    /// Makes remembered views of the lane homes again: each extent of `wanted` at the address with
-    /// it, if it is still free.
-    pub(super) fn recall(&self, climb: &Climb<'_>, mut wanted: Vec<(FreeExtent, u64)>) {
+    /// Makes remembered views of the lane homes again: each extent of `wanted` at the address that it
+    /// goes to, if it is still free.
+    pub(super) fn recall(&self, climb: &Climb<'_>, wanted: Vec<FreeExtent>) {
         let lane = climb.lane;
-        let moved = self.take(climb, wanted.iter().map(|&(extent, _)| extent).collect());
-        wanted.sort_unstable_by_key(|(extent, _)| extent.id);
-        let address_of = |id: ExtentId| {
-            let index = wanted.binary_search_by_key(&id, |(extent, _)| extent.id).ok()?;
-            Some(wanted[index].1)
-        };
+        let moved = self.take(climb, wanted);
+        let mut coming = Vec::with_capacity(moved.len());
         let mut lost = Vec::new();
         {
             let mut state = lane.lock();
             let mut books = self.books(climb.device);
+            let now = state.fence.epoch();
             for extent in &moved {
-                let to = address_of(extent.id);
-                match to.and_then(|to| state.shadow_of(&books.table, extent.id, to)) {
-                    Some(slot) => {
-                        let epoch = self.epoch_here(lane.index, state.fence.epoch(), extent);
-                        lane.adopt(&mut state, &mut books, extent.id, slot, epoch);
-                    }
+                let shadow = |to| Some((to, state.shadow_of(&books.table, extent.id, to)?));
+                let Some((address, slot)) = extent.to.and_then(shadow) else {
                     // Meanwhile the view was unmapped.
-                    None => lost.push(*extent),
-                }
+                    lost.push(*extent);
+                    continue;
+                };
+                let epoch = self.epoch_here(lane.index, now, extent);
+                coming.push(Coming { id: extent.id, address, slot, epoch });
             }
+            lane.adopt(&mut state, &mut books, &mut coming);
         }
         self.bring_back(climb.device, &lost);
     }
@@ -244,14 +247,14 @@ impl Extents {
         }
     }
 
-    /// Adds to `wanted` those of `strays` that are wholly free, with their origins. All have their
+    /// Adds to `wanted` those of `strays` that are wholly free, to go to their origins. All have their
     /// homes in `lane`, and are sorted by address.
     fn find_strays_in(
         &self,
         lane: &Lane,
         climb: &Climb<'_>,
         strays: &[Stray],
-        wanted: &mut Vec<(FreeExtent, u64)>,
+        wanted: &mut Vec<FreeExtent>,
     ) {
         let is_own = lane.index == climb.lane.index;
         // While a stream may be capturing no event may be queried.
@@ -271,7 +274,7 @@ impl Extents {
                 if !is_own && state.fence.readiness(block.freed_epoch) == Readiness::NotYet {
                     is_unfenced = true;
                 } else {
-                    wanted.push((FreeExtent { id, bytes, lane, address, slot }, origin));
+                    wanted.push(FreeExtent { id, bytes, lane, address, slot, to: Some(origin) });
                 }
             }
         });

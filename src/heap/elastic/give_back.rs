@@ -11,7 +11,7 @@ use super::super::choice::Choice;
 use super::super::lane::NO_REQUEST;
 use super::super::release::Candidate;
 use super::super::state::{Climb, DeviceHeap, Extents};
-use super::area::Leaving;
+use super::area::{Coming, Leaving};
 use crate::base::lock::assert_none_held;
 use crate::base::size::{MIB, SizeClass};
 use crate::memory::{Extent, ExtentId, ExtentTable, NO_SLOT, State, View};
@@ -105,7 +105,8 @@ impl Extents {
                 .filter(|&slot| is_home && state.fence.is_idle(state.blocks.get(slot).freed_epoch));
             let Some(slot) = around else { return 0 };
             let epoch = state.blocks.get(slot).freed_epoch;
-            lane.detach(&mut state, &mut extents, &mut [Leaving { id, bytes, address, slot }]);
+            let leaving = Leaving { id, bytes, address, slot, to: None };
+            lane.detach(&mut state, &mut extents, &mut [leaving]);
             (lane.pool(), bytes, epoch)
         };
         if self.unmap_all(device, id) && self.destroy(device, id) {
@@ -116,7 +117,7 @@ impl Extents {
         let mut state = lane.lock();
         let mut books = self.books(device);
         if let Some(slot) = state.shadow_of(&books.table, id, address) {
-            lane.adopt(&mut state, &mut books, id, slot, epoch);
+            lane.adopt(&mut state, &mut books, &mut [Coming { id, address, slot, epoch }]);
         } else if books.table.get(id).is_some() && !books.table.resting().contains(&id) {
             books.table.rest(id);
         }

@@ -17,8 +17,8 @@ use crate::memory::{Block, ExtentTable, NO_SLOT, Slot, State};
 struct KnownWindow {
     /// The address of its first shadow.
     shadow: u64,
-    /// The extents to be brought back, and where to.
-    recalled: Vec<(FreeExtent, u64)>,
+    /// The extents to be brought back.
+    recalled: Vec<FreeExtent>,
 }
 
 impl LaneState {
@@ -34,7 +34,7 @@ impl LaneState {
         }
         let start = self.blocks.get(slot).address;
         let mut end = start;
-        let mut recalled: Vec<(FreeExtent, u64)> = Vec::with_capacity(USUAL_PARTS);
+        let mut recalled: Vec<FreeExtent> = Vec::with_capacity(USUAL_PARTS);
         let mut around = NO_SLOT;
         while end - start < bytes {
             let Block { address, bytes, state, links, after, .. } = *self.blocks.find_slot(slot)?;
@@ -45,18 +45,18 @@ impl LaneState {
                     let extent = extents.get(id)?;
                     let home = extent.home.filter(|home| home.lane == lane)?.address;
                     around = self.free_block_around(home, bytes, around)?;
-                    let free = FreeExtent { id, bytes, lane, address: home, slot: around };
-                    recalled.push((free, address));
+                    let (slot, to) = (around, Some(address));
+                    recalled.push(FreeExtent { id, bytes, lane, address: home, slot, to });
                 }
                 _ => return None,
             }
             (slot, end) = (after, address + bytes);
         }
         // No extent lies in the window already, or is in it twice.
-        let mut ids: Vec<_> = recalled.iter().map(|(extent, _)| extent.id).collect();
+        let mut ids: Vec<_> = recalled.iter().map(|extent| extent.id).collect();
         ids.sort_unstable();
         let is_once = ids.windows(2).all(|pair| pair[0] != pair[1])
-            && recalled.iter().all(|(extent, _)| !(start..end).contains(&extent.address));
+            && recalled.iter().all(|extent| !(start..end).contains(&extent.address));
         is_once.then_some(KnownWindow { shadow, recalled })
     }
 }

@@ -187,8 +187,8 @@ impl Extents {
             }
         }
         self.remember_window(climb, &window, &found);
-        let recalled: Vec<(FreeExtent, u64)> =
-            window.shadows().map(|(index, to)| (found.free[index], to)).collect();
+        let to_recall = |(index, to)| FreeExtent { to: Some(to), ..found.free[index] };
+        let recalled: Vec<FreeExtent> = window.shadows().map(to_recall).collect();
         if !recalled.is_empty() {
             self.recall(climb, recalled);
         }

@@ -189,9 +189,10 @@ impl Extents {
             let home = &extent.views[extent.home_view];
             let (free, address) = (self.free_extent(id)?, places.address(home)?);
             let is_away = (free.lane, free.address) != (lane.index, address);
-            (home.lane == number && is_away).then_some((free, address))
+            let coming_home = FreeExtent { to: Some(address), ..free };
+            (home.lane == number && is_away).then_some(coming_home)
         });
-        let homes: Vec<(FreeExtent, u64)> = homes.collect();
+        let homes: Vec<FreeExtent> = homes.collect();
         making.device.climbing(lane, ALIGNMENT_BYTES, |climb| self.recall(climb, homes));
     }
 
@@ -212,7 +213,7 @@ impl Extents {
         let extent = extents.get(id)?;
         let home = extent.home?;
         let (bytes, lane, address) = (extent.bytes, home.lane, home.address);
-        Some(FreeExtent { id, bytes, lane, address, slot: NO_SLOT })
+        Some(FreeExtent { id, bytes, lane, address, slot: NO_SLOT, to: None })
     }
 }
 
