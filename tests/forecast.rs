@@ -99,12 +99,18 @@ fn leaks_are_warned_of_long_before_memory_runs_out() {
         println!("{name}: warned after {warned:?} of {steps} steps");
         let warned = warned.unwrap_or_else(|| panic!("{name}: no warning in {steps} steps"));
         assert!(warned + 20 <= steps, "{name}: after {warned} of {steps} steps");
-        // Half way from there to the end it is known when that is.
-        let seen = (warned + steps) / 2;
+        // Half way from there to the end it is known that it is a leak, but for a step or two of each
+        // pass, whose peak alone seems to grow faster; …
+        let half_way = (warned + steps) / 2;
+        let is_leak = |step: &usize| told.outlooks[*step].unwrap().is_leak;
+        let seen = (half_way..steps).find(is_leak).unwrap();
+        assert!(seen <= half_way + 2, "{name}: {seen} instead of {half_way}");
+        let leaks = (warned..half_way).filter(is_leak).count();
+        assert!(leaks * 10 >= (half_way - warned) * 9, "{name}: {leaks} to {half_way}");
+        // … and when the end is.
         let outlook = told.outlooks[seen].unwrap();
         let left = (steps - seen) as f64;
         println!("{left} steps before the end: {outlook:?}");
-        assert!(outlook.is_leak, "{name}: {outlook:?}");
         let told = outlook.fewest_steps_left * 0.85 - 2.0..=outlook.steps_left * 1.2 + 2.0;
         assert!(told.contains(&left), "{name}, {left}: {outlook:?}");
     }

@@ -19,12 +19,13 @@ impl Heap {
         self.opened_devices().map(DeviceHeap::step).collect()
     }
 
-    /// How much could be live on `device`: what is live now, what is cached, and what the driver and
-    /// the limits leave; and of it the part that was live of the most that was held.
+    /// How much could be live on `device`: what is live now or pending, what is cached, and what the
+    /// driver and the limits leave; and of it the part that was live of the most that was held.
     pub fn possible(&self, device: DeviceOrdinal) -> Result<Possible> {
         let device = self.device(device)?;
-        let StepLevels { live_bytes, peak_bytes } = device.step().levels;
-        let most_bytes = live_bytes.saturating_add(device.memory_info()?.free_bytes);
+        let peak_bytes = device.step().levels.peak_bytes;
+        let active_bytes: u64 = device.counters().map(|lane| lane.snapshot().all.active).sum();
+        let most_bytes = active_bytes.saturating_add(device.memory_info()?.free_bytes);
         let held_bytes = device.ledger.reserved(None).peak.max(peak_bytes).max(1);
         let fewest_bytes = most_bytes as f64 * (peak_bytes as f64 / held_bytes as f64);
         Ok(Possible { most_bytes, fewest_bytes: fewest_bytes as u64 })
