@@ -35,8 +35,8 @@ pub(crate) struct Arguments {
     /// was recorded
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) varied: u64,
-    /// How often every allocator is timed in turn; times are medians over all rounds
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    /// How often every allocator is timed in turn
+    #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) rounds: u16,
     /// Passes of each process: the first is cold, the others are warm
