@@ -7,8 +7,9 @@ use genesis::base::size::MIB;
 use genesis::config::PoolType;
 use genesis::observe::{Growth, Outlook, Possible};
 use genesis_replay::program::Program;
+use simgpu::StoreKind;
 use support::replay::{Replay, recorded};
-use support::{A, DEVICE, Rig, tier};
+use support::{A, B, DEVICE, Rig, Subject, tier};
 
 const TRACES: [&str; 8] = [
     "alternating",
@@ -73,6 +74,30 @@ fn programs_that_repeat_themselves_are_not_warned_of() {
         assert_eq!(by_pass.first_warning(), None, "{name}, {passes} passes");
         replay.rig.finish();
     }
+}
+
+/// The end of memory is no nearer while a block is live, pending or cached.
+#[test]
+fn what_is_possible_does_not_depend_on_what_becomes_of_a_block() {
+    let rig = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly).plan().start();
+    let most_bytes = || rig.heap.possible(DEVICE).unwrap().most_bytes;
+    let address = rig.allocate(64 * MIB, A);
+    let while_live = most_bytes();
+    rig.touch(address, B);
+    rig.record(address, B);
+    rig.free(address);
+    let pending_bytes = || {
+        let statistics = rig.statistics();
+        statistics.active_bytes.current - statistics.allocated_bytes.current
+    };
+    assert_eq!(pending_bytes(), 64 * MIB);
+    assert_eq!(most_bytes(), while_live);
+    rig.run(B);
+    // The next request finds that it is free.
+    let other = rig.allocate(MIB, A);
+    rig.free(other);
+    assert_eq!((pending_bytes(), most_bytes()), (0, while_live));
+    rig.finish();
 }
 
 #[test]

@@ -158,16 +158,16 @@ impl Arguments {
         self.trace_folder.clone().unwrap_or_else(|| root().join("traces"))
     }
 
-    /// Where results go. Pages of the repository are only of complete runs.
+    /// Where results go. Those of complete runs only are kept for `--page`, and are the repository's
+    /// pages.
     pub(crate) fn places(&self) -> Places {
         let folder = build_folder();
         let is_part = !self.traces.is_empty() || self.trace_folder.is_some() || self.varied > 0;
         let (pages, kept) = match () {
             () if self.smoke => (folder.join("smoke"), folder.join("smoke")),
             () if self.page => (root().join(PAGE_FOLDER), folder),
-            () if is_part => (folder.join("part"), folder.join("part")),
-            () if self.has_times() => (root().join(PAGE_FOLDER), folder),
-            () => (folder.join("part"), folder),
+            () if self.has_times() && !is_part => (root().join(PAGE_FOLDER), folder),
+            () => (folder.join("part"), folder.join("part")),
         };
         let runs = if self.smoke { kept.clone() } else { build_folder() }.join("runs.json");
         Places { pages, kept, runs }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_complete_runs_write_the_repositorys_pages() {
+    fn only_complete_runs_are_kept_and_write_the_repositorys_pages() {
         for (text, is_complete) in [
             ("", true),
             ("--page", true),
@@ -215,8 +215,9 @@ mod tests {
             ("--varied 2", false),
             ("--smoke", false),
         ] {
-            let pages = parse(text).places().pages;
+            let Places { pages, kept, .. } = parse(text).places();
             assert_eq!(pages == root().join(PAGE_FOLDER), is_complete, "{text}");
+            assert_eq!(kept == build_folder(), is_complete, "{text}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The page: what was measured, how, and on which machine; a table for each quantity.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use genesis_replay::report::Pass;
@@ -50,8 +49,8 @@ const SECTIONS: [Section; 13] = [
         explanation: "Of the passes after the first, of several processes, a tenth took less: \
             other load on the machine only adds to a time. In brackets over PyTorch native. Short \
             programs make more passes than others, at least a million calls in all, as in all \
-            tables of times below. This includes the replay's own loop, a nanosecond or two. Means \
-            are of the ratios.",
+            tables below that do not say otherwise. This includes the replay's own loop, a \
+            nanosecond or two. Means are of the ratios.",
         cell: |measured, yardstick| {
             times(Rounds::warm_ns, &measured.single, yardstick.map(|one| &one.single))
         },
@@ -182,7 +181,6 @@ pub(crate) fn write(results: &Results) -> String {
     for (name, value) in &results.circumstances {
         let _ = writeln!(page, "- {name}: {value}");
     }
-    let _ = writeln!(page, "- {}", driver_time_source(results));
     for section in SECTIONS {
         let Section { heading, explanation, .. } = section;
         let _ = write!(page, "\n## {heading}\n\n{explanation}\n\n{}", table(results, &section));
@@ -217,16 +215,6 @@ fn introduction() -> String {
          high (`SIMCUDA_ADDRESSES`), PyTorch native reserves 1.105 instead of 1.197 times the live \
          peak on diffusion_buckets and 2.003 instead of 2.001 on opt13_recompute_var.\n"
     )
-}
-
-/// The source of driver time, from the reports of all replays.
-fn driver_time_source(results: &Results) -> String {
-    let measured = results.measured.values().flat_map(BTreeMap::values);
-    let mut sources: Vec<String> =
-        measured.map(|one| one.single.first().driver_time_source()).collect();
-    sources.sort();
-    sources.dedup();
-    sources.join("; ")
 }
 
 fn table(results: &Results, section: &Section) -> String {

@@ -1,7 +1,7 @@
 //! Requests that are served by a known window ([`KnownWindows`](super::super::windows)).
 //!
 //! If the window still needs no call of the driver, it is taken without listing the free extents and
-//! without a search, which are two thirds of what such a miss costs.
+//! without a search, which are more than half of what such a miss costs.
 
 use std::sync::atomic::Ordering::Relaxed;
 
