@@ -30,6 +30,9 @@ const MANY_LAYOUTS_WARM_UP_PASSES: usize = 12;
 /// Passes after that: on every change, and nightly.
 const ELASTIC_PASSES: usize = 8;
 const ALL_ELASTIC_PASSES: usize = 30;
+/// So many passes before a pass of at most one driver call in so many of the program's.
+const AT_REST_PASSES: usize = 11;
+const CALLS_FOR_EACH_QUESTION: u64 = 10_000;
 /// The most that the tables of a heap and of the simulated machine may be, as a part of the
 /// memory of the device that the heap holds.
 const TABLES_PART: f64 = 0.01;
@@ -186,6 +189,23 @@ fn elastic_asks_nothing_where_everything_repeats() {
     assert!(host_allocations < 100, "host memory: {host_allocations}");
     assert_eq!(replay.rig.calls(), calls, "driver calls");
     replay.rig.finish();
+}
+
+/// A window that is not known yet is searched for, and whoever searches may move memory; so it asks
+/// first whether the stream is captured.
+#[test]
+fn elastic_asks_hardly_anything_once_it_is_at_rest() {
+    for name in ON_ONE_STREAM {
+        let program = recorded(name);
+        let mut replay = Replay::new(&program, PoolType::Elastic);
+        replay.passes(AT_REST_PASSES);
+        let calls = replay.rig.calls();
+        replay.pass().unwrap();
+        let calls = replay.rig.calls() - calls;
+        let most = program.calls.len() as u64 / CALLS_FOR_EACH_QUESTION;
+        assert!(calls <= most, "{name}: {calls} driver calls, {most} allowed");
+        replay.rig.finish();
+    }
 }
 
 #[test]

@@ -59,6 +59,12 @@ impl Backing {
         }
     }
 
+    /// Serves a request that its lane could not serve without any call of the driver, as one like it
+    /// was served before.
+    pub(super) fn serve_as_known(&self, climb: &Climb<'_>) -> Option<u64> {
+        self.extents()?.serve_as_known(climb)
+    }
+
     /// Serves a request that its lane could not serve.
     pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
         if let Some(own) = climb.device.pools.own(climb.lane.pool()) {

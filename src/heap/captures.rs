@@ -8,14 +8,14 @@
 //! |---|---|---|
 //! | a private pool is begun for a capture (`super::pools`) | its begin | its end |
 //! | a program or the preload library announced it | `Heap::begin_capture` | `Heap::end_capture` |
-//! | the stream of a request that missed captures | that request | see below |
+//! | the stream of a request that may need the driver captures | that request | see below |
 //! | the legacy stream reports a capture that synchronises with it | asked at each wait | |
 //!
-//! Below: the stream's next call after the capture; or, if the stream lasts, the next miss or
-//! request to empty the cache; or [`SEEN_SECONDS`] without a call.
+//! Below: the stream's next call after the capture; or, if the stream lasts, the next such request, or
+//! one to empty the cache; or [`SEEN_SECONDS`] without a call.
 //!
-//! Not noticed: an unannounced capture whose stream neither missed nor synchronises with the legacy
-//! one.
+//! Not noticed: an unannounced capture whose stream neither made such a request nor synchronises with
+//! the legacy one.
 //!
 //! **No capture slips in between check and wait**: a wait is counted before the check for captures,
 //! and a capture is counted before the check for waits, so one of the two sees the other. A capture

@@ -2,6 +2,7 @@
 //!
 //! | rung | costs |
 //! |---|---|
+//! | what the lane has done before without any call of the driver (`elastic::known`) | |
 //! | what the backing can do without pressure (`segments`, `elastic`) | up to a driver allocation |
 //! | release what debugging holds back, then the same again | a host wait |
 //! | call the user's callbacks, then the same again | what they cost |
@@ -14,7 +15,7 @@
 //! No lock is held between rungs, so other threads continue; the next look at the lane finds any
 //! block that they have freed.
 
-use super::lane::{Lane, LaneGuard, NO_REQUEST};
+use super::lane::{Lane, LaneGuard, LaneState, NO_REQUEST};
 use super::state::{Climb, Pressure, Rung};
 use crate::base::{Result, blocking, host_memory};
 use crate::driver::{self, Call, Code, DriverError, Event};
@@ -57,6 +58,9 @@ impl Climb<'_> {
             Self::after_asking_pools,
             Self::after_asking_neighbours,
         ];
+        if let Some(address) = self.device.backing.serve_as_known(self) {
+            return Ok(address);
+        }
         self.look_for_capture();
         for rung in rungs {
             if let Some(address) = rung(self)? {
@@ -134,7 +138,11 @@ impl Climb<'_> {
         if !state.pending.is_empty() && !self.device.pools.is_routing() {
             self.lane.poll(&mut state, self.device.contexts.own());
         }
-        let state = &mut *state;
+        self.take_from_lane(&mut state)
+    }
+
+    /// Serves the request from the free blocks of its lane, whose state is `state`.
+    pub(super) fn take_from_lane(&self, state: &mut LaneState) -> Option<u64> {
         let slot = state.strategy.take(&mut state.blocks, self.block_bytes);
         slot.map(|slot| self.lane.hand_out(state, slot, self.requested_bytes))
     }

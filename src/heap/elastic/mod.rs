@@ -142,9 +142,23 @@ impl Extents {
         self.serve_from_extents(climb)
     }
 
+    /// Serves a request by a known window, unless there are events to ask for: blocks may be free by
+    /// now.
+    pub(super) fn serve_as_known(&self, climb: &Climb<'_>) -> Option<u64> {
+        if self.wants_one_extent(climb) || !climb.lane.lock().pending.is_empty() {
+            return None;
+        }
+        self.recall_known(climb).then(|| climb.take_from_lane(&mut climb.lane.lock()))?
+    }
+
+    /// Returns true if the request is for an extent of its own.
+    fn wants_one_extent(&self, climb: &Climb<'_>) -> bool {
+        climb.is_alone || climb.block_bytes >= self.single_handle_bytes
+    }
+
     /// Serves a request from extents, new or moved.
     fn serve_from_extents(&self, climb: &Climb<'_>) -> Rung {
-        if climb.is_alone || climb.block_bytes >= self.single_handle_bytes {
+        if self.wants_one_extent(climb) {
             return self.serve_with_one_extent(climb);
         }
         for attempt in 0..ATTEMPTS {
