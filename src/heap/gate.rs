@@ -142,8 +142,8 @@ impl DeviceHeap<'_> {
 }
 
 impl Climb<'_> {
-    /// Checks whether the stream of a request that may need the driver is captured, because the capture may not
-    /// have been announced.
+    /// Checks whether the stream of a request that may need the driver is captured, because the
+    /// capture may not have been announced.
     pub(super) fn look_for_capture(&self) {
         let Climb { device, lane, stream, .. } = *self;
         // An announced capture counts until its end is announced.

@@ -16,8 +16,8 @@ use std::ops::Range;
 const PLACES: usize = 256;
 /// A window is in one of so many places side by side.
 const CHOICES: usize = 4;
-/// A window is sure once it was found so often in a row. With 2 or 3, llama7b_lora_ckpt held 1.020
-/// instead of 1.017 times its live peak on 1.02 times of it, and moved memory in more passes.
+/// A window is sure once it was found so often in a row. With 2 or 3, llama7b_lora_ckpt held more on
+/// 1.02 times its live peak, and moved memory in more passes.
 const SURE_TIMES: u32 = 4;
 
 /// Windows that were found, each by its first shadow.

@@ -23,7 +23,7 @@ impl CudaDevice {
         Arc::new(Self {
             api: Arc::clone(&self.api),
             ordinal,
-            context: OnceCell::with_value(Context { device, handle }),
+            context: OnceCell::with_value(Context { device, handle, is_primary: false }),
             virtual_memory: OnceCell::new(),
             meter: Meter::new(),
         })

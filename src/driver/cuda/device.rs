@@ -1,9 +1,9 @@
 //! One device of the CUDA driver.
 //!
-//! Each method is one driver call, made with the device's primary context current and, where a
-//! capture may forbid it, the thread's capture mode relaxed; both are restored afterwards. The
-//! primary context is the one that the CUDA runtime uses; it is retained at the first call and
-//! never released or reset.
+//! Each method is one driver call, made with the device's primary context current, where that
+//! matters, and the thread's capture mode relaxed, where a capture may forbid the call; both are
+//! restored afterwards. The primary context is the one that the CUDA runtime uses; it is retained at
+//! the first call and never released or reset.
 //!
 //! For a stream that belongs to another context, a `CudaDevice` of that context makes the calls.
 //! The program made that context and may destroy it; then every call fails.
@@ -109,6 +109,29 @@ impl CudaDevice {
         work(context)
     }
 
+    /// Makes one driver call whose handles tell their context, counted.
+    fn call_by_handles(&self, call: Call, mut run: impl FnMut() -> RawResult) -> Result<()> {
+        self.meter.timed(|made| {
+            made.count(call);
+            self.by_handles(call, || check(call, run()))
+        })
+    }
+
+    /// Runs `work` on behalf of `call`, whose handles tell their context: whichever is current, or in
+    /// the device's if the driver refuses that. So mostly nobody asks which is current. Events may be
+    /// recorded and asked about whatever the current device is (CUDA C++ Programming Guide, "Stream
+    /// and Event Behavior"). Not in the program's contexts: once one is destroyed, its handles must not
+    /// be used.
+    fn by_handles(&self, call: Call, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+        if self.context.get().is_some_and(|context| !context.is_primary) {
+            return self.within(call, |_| work());
+        }
+        match work() {
+            Err(error) if error.code == Code::INVALID_CONTEXT => self.within(call, |_| work()),
+            answer => answer,
+        }
+    }
+
     /// The device's primary context, retained at the first use, on behalf of `call`.
     pub(super) fn context(&self, call: Call) -> Result<&Context> {
         self.context.get_or_try_init(|| {
@@ -119,7 +142,7 @@ impl CudaDevice {
             let mut handle = std::ptr::null_mut();
             // SAFETY: `device` is the driver's own and `handle` is live.
             check(call, self.meter.counted(call, || unsafe { retain(&mut handle, device) }))?;
-            Ok(Context { device, handle })
+            Ok(Context { device, handle, is_primary: true })
         })
     }
 
@@ -393,23 +416,28 @@ impl Device for CudaDevice {
         // Every free of a shared block does this, so both are timed together, and the capture mode
         // stays as it is: captures of other streams forbid queries of events and waits for them, but
         // not these (`gpu-probe` asks the driver; PyTorch's own allocator does the same).
-        self.within(call, |_| {
-            self.meter.timed(|made| {
-                if self.is_capturing(made, stream)? {
-                    return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
-                }
-                let (event, stream) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
-                made.count(call);
-                // SAFETY: see the head of this implementation.
-                check(call, unsafe { record(event, stream) })
-            })
-        })
+        let (event, handle) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
+        let work = |made: Made<'_>| {
+            if self.is_capturing(made, stream)? {
+                return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
+            }
+            made.count(call);
+            // SAFETY: see the head of this implementation.
+            check(call, unsafe { record(event, handle) })
+        };
+        if stream.is_default() {
+            self.within(call, |_| self.meter.timed(work))
+        } else {
+            self.meter.timed(|made| self.by_handles(call, || work(made)))
+        }
     }
 
     fn event_query(&self, event: Event) -> Result<bool> {
-        let query = require(self.api.event_query, Call::EventQuery)?;
+        let call = Call::EventQuery;
+        let query = require(self.api.event_query, call)?;
+        let _relaxed = RelaxedCapture::enter(&self.api, call)?;
         // SAFETY: see the head of this implementation.
-        match self.call(Call::EventQuery, || unsafe { query(event.0 as sys::CUevent) }) {
+        match self.call_by_handles(call, || unsafe { query(event.0 as sys::CUevent) }) {
             Err(error) if error.code == Code::NOT_READY => Ok(false),
             answer => answer.map(|()| true),
         }
@@ -442,16 +470,8 @@ impl Device for CudaDevice {
         let get = require(self.api.stream_id, call)?;
         let stream = stream.0 as sys::CUstream;
         let mut id = 0;
-        // SAFETY: see the head of this implementation. The call works in any capture mode and in
-        // any context.
-        let answer = check(call, self.meter.counted(call, || unsafe { get(stream, &mut id) }));
-        match answer {
-            Err(error) if error.code == Code::INVALID_CONTEXT => {
-                // SAFETY: as above.
-                self.inside(call, |_| check(call, unsafe { get(stream, &mut id) }))?;
-            }
-            answer => answer?,
-        }
+        // SAFETY: see the head of this implementation. The call works in any capture mode.
+        self.call_by_handles(call, || unsafe { get(stream, &mut id) })?;
         match id >> ID_BITS {
             0 => Ok(id),
             _ => Err(DriverError { call, code: Code::NOT_FOUND }),

@@ -29,6 +29,8 @@ pub(super) fn check(call: Call, code: i32) -> Result<()> {
 pub(super) struct Context {
     pub(super) device: sys::CUdevice,
     pub(super) handle: sys::CUcontext,
+    /// Whether it is the primary one, which stays. The program may destroy its own, with their events.
+    pub(super) is_primary: bool,
 }
 
 // SAFETY: the handle is opaque to us and the driver's functions take it from any thread.

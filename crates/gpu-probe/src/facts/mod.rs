@@ -177,6 +177,9 @@ probes! {
         "Does an event stay pending when its stream is destroyed, and complete?" => "yes";
     order::wait_outlives_its_event:
         "Does a stream still wait when the event is destroyed?" => "yes";
+    order::events_in_other_contexts:
+        "May an event be recorded and asked about with another context current, or none?"
+        => "yes, or refused with 201: then Genesis calls again in theirs";
     order::legacy_stream_and_others:
         "Does the legacy stream go ahead of a non-blocking stream?" => "yes";
     capture::virtual_memory_in_global_capture:

@@ -86,3 +86,28 @@ pub(super) fn legacy_stream_and_others(driver: &Driver) -> Observed {
     let text = if was_closed { "yes" } else { "no" };
     Ok(Observation::new(was_closed, format!("{text}: it took {elapsed:.1?}")))
 }
+
+/// May an event be recorded and asked about with another context current, or none?
+pub(super) fn events_in_other_contexts(driver: &Driver) -> Observed {
+    const INVALID_CONTEXT: i32 = 201;
+    let (stream, event) = (driver.stream_create()?, driver.event_create(false)?);
+    let calls = || [driver.event_record(event, stream), driver.event_query(event).map(|_| ())];
+    let own = driver.current_context()?;
+    driver.context_create()?;
+    let in_another = calls();
+    driver.enter_context(own)?;
+    // A new thread has none.
+    let in_none = std::thread::scope(|scope| scope.spawn(calls).join());
+    let in_none = in_none.map_err(|_| "a thread has panicked")?;
+    let is_expected = |answer: &Answer| {
+        answer.is_ok() || answer.is_err_and(|failure| failure.code == INVALID_CONTEXT)
+    };
+    let as_expected = in_another.iter().chain(&in_none).all(is_expected);
+    let text = |answers: [Answer; 2]| {
+        let text =
+            |answer: Answer| answer.map_or_else(|failure| failure.to_string(), |()| "works".into());
+        answers.map(text).join(", ")
+    };
+    let text = format!("in another: {}; in none: {}", text(in_another), text(in_none));
+    Ok(Observation::new(as_expected, text))
+}
