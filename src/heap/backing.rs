@@ -76,6 +76,11 @@ impl Backing {
         }
     }
 
+    /// Returns true if memory that came into being in the lane may be elsewhere.
+    pub(super) fn may_have_strays(&self, lane: &Lane) -> bool {
+        self.extents().is_some_and(|extents| extents.may_have_strays(lane))
+    }
+
     /// The lane's live memory is at its usual low: extents return to where they came from.
     pub(super) fn come_home(&self, climb: &Climb<'_>) {
         match self {

@@ -90,6 +90,7 @@ impl DeviceState {
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
             peaks: Lock::new(Peaks::default()),
             watch: Lock::default(),
+            live_peak_bytes: AtomicU64::new(0),
             expected_peak_bytes: AtomicU64::new(0),
             driver,
         };
@@ -316,7 +317,7 @@ impl<'a> DeviceHeap<'a> {
     /// The current levels, and the peaks brought up to date.
     pub(super) fn levels(self) -> (Snapshot, Snapshot) {
         let mut peaks = self.peaks.lock();
-        let now = peaks.refresh(self.counters(), self.outside_of_lanes());
+        let now = self.add_up(&mut peaks, self.outside_of_lanes());
         (now, peaks.levels())
     }
 
@@ -324,8 +325,22 @@ impl<'a> DeviceHeap<'a> {
     #[cold]
     pub(super) fn refresh_peaks(self) -> u64 {
         let outside = self.outside_of_lanes();
-        let levels = self.peaks.lock().refresh(self.counters(), outside);
+        let levels = self.add_up(&mut self.peaks.lock(), outside);
         levels.inactive.saturating_sub(outside.inactive_limit_bytes)
+    }
+
+    /// Updates peaks and watermarks; returns the sums over the lanes and what is `outside` of them.
+    fn add_up(self, peaks: &mut Peaks, outside: Outside) -> Snapshot {
+        let sums = peaks.refresh(self.counters(), outside);
+        self.live_peak_bytes.fetch_max(sums.all.allocated, Relaxed);
+        sums
+    }
+
+    /// Resets the peaks of the statistics to what is so now.
+    pub(super) fn reset_levels(self) {
+        let mut peaks = self.peaks.lock();
+        peaks.forget();
+        self.add_up(&mut peaks, self.outside_of_lanes());
     }
 
     /// The most live bytes that there have been, as it will be once `more_bytes` are handed out; or
@@ -333,9 +348,12 @@ impl<'a> DeviceHeap<'a> {
     /// Unlike the peak of the statistics it cannot be reset.
     pub(super) fn most_live_bytes(self, more_bytes: u64) -> u64 {
         let live_bytes: u64 = self.counters().map(LaneCounters::allocated_bytes).sum();
-        // The watermarks keep this up to date.
-        let peak_bytes = self.peaks.lock().most_allocated.max(live_bytes + more_bytes);
-        peak_bytes.max(self.expected_peak_bytes.load(Relaxed))
+        self.known_peak_bytes().max(live_bytes + more_bytes)
+    }
+
+    /// [`Self::most_live_bytes`] when sums were made, for which watermarks ask whenever it rises.
+    pub(super) fn known_peak_bytes(self) -> u64 {
+        self.live_peak_bytes.load(Relaxed).max(self.expected_peak_bytes.load(Relaxed))
     }
 
     /// All bytes ever freed.

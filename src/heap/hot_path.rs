@@ -299,6 +299,13 @@ impl Heap {
 }
 
 impl DeviceHeap<'_> {
+    /// The lane's live memory is at its usual low. Returns true if some of its memory is elsewhere.
+    #[cold]
+    fn must_come_home(self, lane: &Lane, state: &mut LaneState) -> bool {
+        state.trough.take(self.known_peak_bytes());
+        self.backing.may_have_strays(lane)
+    }
+
     /// Allocates from the lane of `stream` and `pool`; a block that is to be alone is always a miss.
     #[inline(always)]
     pub(super) fn allocate_in(
@@ -334,7 +341,7 @@ impl DeviceHeap<'_> {
                 let (device, stream) = (self, stream.handle);
                 Climb { device, lane, stream, requested_bytes, block_bytes, is_alone, number }
             };
-            if state.trough.is_reached() {
+            if state.trough.is_reached() && self.must_come_home(lane, &mut state) {
                 climb(state).come_home();
                 continue;
             }

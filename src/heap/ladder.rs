@@ -37,11 +37,10 @@ impl Climb<'_> {
         served
     }
 
-    /// The lane's live memory is at its usual low: brings its memory home. Not a request.
+    /// The lane's live memory is at its usual low, and some of its memory elsewhere: brings that home.
+    /// Not a request.
     #[cold]
     pub(super) fn come_home(&self) {
-        let live_peak_bytes = self.device.most_live_bytes(0);
-        self.lane.lock().trough.take(live_peak_bytes);
         self.device.backing.come_home(self);
         self.lane.end_climb(false);
     }

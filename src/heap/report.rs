@@ -111,7 +111,7 @@ impl DeviceHeap<'_> {
     pub(super) fn reset_peaks(self) {
         self.lanes().for_each(|lane| lane.lock().strategy.reset_peaks());
         self.ledger.reset_peak();
-        self.peaks.lock().reset(self.counters(), self.outside_of_lanes());
+        self.reset_levels();
     }
 
     /// `Heap::largest_allocations` of the device.

@@ -149,6 +149,8 @@ pub(super) struct DeviceState {
     pub(super) cache_limit_bytes: AtomicU64,
     pub(super) peaks: Lock<Peaks, { rank::DEVICE }>,
     pub(super) watch: Lock<Watch, { rank::DEVICE }>,
+    /// The most bytes that were live when sums were made; never reset.
+    pub(super) live_peak_bytes: AtomicU64,
     /// The live peak of an earlier run of the program, in bytes; 0: not known.
     pub(super) expected_peak_bytes: AtomicU64,
 }

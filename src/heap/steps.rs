@@ -1,6 +1,7 @@
 //! What is live when a step of the program ends, and how much could be.
 
 use super::state::{DeviceHeap, Heap};
+use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::base::{DeviceOrdinal, Result};
 use crate::observe::{Possible, StepLevels};
 
@@ -34,9 +35,8 @@ impl Heap {
 
 impl DeviceHeap<'_> {
     fn step(self) -> Step {
-        let mut peaks = self.peaks.lock();
-        let now = peaks.refresh(self.counters(), self.outside_of_lanes());
-        let (live_bytes, peak_bytes) = (now.all.allocated, peaks.most_allocated);
+        let live_bytes = self.levels().0.all.allocated;
+        let peak_bytes = self.live_peak_bytes.load(Relaxed);
         Step { device: self.ordinal, levels: StepLevels { live_bytes, peak_bytes } }
     }
 }

@@ -327,8 +327,6 @@ pub struct Outside {
 #[derive(Debug, Default)]
 pub struct Peaks {
     levels: Snapshot,
-    /// The most bytes of live blocks ever; never reset.
-    pub most_allocated: u64,
     /// The lanes that were last added up, by their number among all, with their levels. Watermarks
     /// are set from these and not from the lane's present levels; otherwise the shares could add up
     /// to more than the room. A lane without memory gets no share: a program may have thousands.
@@ -370,7 +368,6 @@ impl Peaks {
         let mut sums: Snapshot = self.seen.iter().map(|&(_, levels)| levels).sum();
         sums.inactive += outside.inactive_bytes;
         self.levels = self.levels.zip(sums, u64::max);
-        self.most_allocated = self.most_allocated.max(sums.all.allocated);
         let mut bounds = self.levels;
         bounds.inactive = bounds.inactive.min(outside.inactive_limit_bytes);
         let room = bounds.zip(sums, u64::saturating_sub);
@@ -400,14 +397,9 @@ impl Peaks {
         })
     }
 
-    /// Resets the peaks to the sums over `lanes`.
-    pub fn reset<'a>(
-        &mut self,
-        lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
-        outside: Outside,
-    ) {
+    /// Forgets the peaks: the next refresh makes the sums of then the peaks.
+    pub fn forget(&mut self) {
         self.levels = Snapshot::default();
-        self.refresh(lanes, outside);
     }
 }
 

@@ -144,7 +144,8 @@ fn peaks_of_sums_are_exact() {
         assert_eq!(peaks.levels(), expected);
     }
     assert!(refreshes < 10_000, "{refreshes} refreshes: the watermarks save nothing");
-    peaks.reset(lanes.iter(), NOTHING);
+    peaks.forget();
+    peaks.refresh(lanes.iter(), NOTHING);
     assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
 }
 

@@ -220,16 +220,17 @@ impl Extents {
         self.bring_back(climb.device, &lost);
     }
 
-    /// Brings the lane's extents back to their origins (first homes), side by side as they were
-    /// created, from the lane's own addresses and from other lanes'. Lanes that have none of them are
-    /// not looked at.
+    /// Returns true if extents of the lane may be elsewhere than at their origins (first homes), and
+    /// may return.
+    pub(in super::super) fn may_have_strays(&self, lane: &Lane) -> bool {
+        self.store.may_have_strays(lane.index)
+            && !lane.pool().is_private()
+            && Part::ReturnHome.is_in()
+    }
+
+    /// Brings the lane's extents back to their origins, side by side as they were created, from the
+    /// lane's own addresses and from other lanes'. Lanes that have none of them are not looked at.
     pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
-        if climb.lane.pool().is_private() || !Part::ReturnHome.is_in() {
-            return;
-        }
-        if !self.store.may_have_strays(climb.lane.index) {
-            return;
-        }
         let mut strays: Vec<Stray> = {
             let extents = self.store.extents();
             let strays = extents.strays(climb.lane.index);
