@@ -297,6 +297,255 @@ def resolutions(to: Recorder) -> None:
         to.end_iteration()
 
 
+def sharded(to: Recorder) -> None:
+    """Weights are gathered layer by layer on a second stream; gradients go out on a third."""
+    layers, width = 40, 4096
+    weights = 12 * width * width * HALF
+    for _ in range(layers):
+        to.allocate(weights / 8)
+    gathered: dict[int, int] = {}
+
+    def gather(layer: int) -> None:
+        if 0 <= layer < layers:
+            gathered[layer] = to.allocate(weights, stream=1)
+            to.record_stream(gathered[layer], 0)
+
+    moments = False
+    for _ in range(25):
+        hidden = 2 * to.random.randint(512, 2048) * width * HALF
+        x, kept = to.allocate(hidden), []
+        gather(0)
+        for layer in range(layers):
+            gather(layer + 1)
+            kept.append(x)
+            inner = [to.allocate(hidden * part) for part in (1, 3, 1, 4)]
+            x = to.allocate(hidden)
+            to.free(*inner, gathered.pop(layer))
+        gradient = to.allocate(hidden)
+        gather(layers - 1)
+        for layer in reversed(range(layers)):
+            gather(layer - 1)
+            inner = [to.allocate(hidden * part) for part in (1, 3, 1, 4)]
+            whole, part = to.allocate(weights), to.allocate(weights / 8, stream=2)
+            to.record_stream(whole, 2)
+            to.record_stream(part, 0)
+            before = to.allocate(hidden)
+            to.free(gradient, *inner, gathered.pop(layer), whole, part, kept.pop())
+            gradient = before
+        to.free(gradient, x)
+        if not moments:
+            moments = True
+            for _ in range(3 * layers):
+                to.allocate(weights / 4)
+        to.end_iteration()
+
+
+def preferences(to: Recorder) -> None:
+    """A model answers, two others are loaded to judge the answers, and the first is trained."""
+
+    def load(mib: float) -> list[int]:
+        return [to.allocate(mib * part * MIB) for _ in range(32) for part in (1, 1, 2.7, 2.7)]
+
+    load(32)
+    for _ in range(10):
+        batch = to.random.choice([8, 16, 24])
+        cache: list[int] = []
+        for step in range(20):
+            tokens = batch * (64 + step * 16 + to.random.randint(0, 8))
+            longer = [to.allocate(tokens * 4096 * HALF) for _ in range(32)]
+            to.free(*cache)
+            cache = longer
+            logits = to.allocate(batch * 32000 * SINGLE)
+            to.use(to.sizes[logits])
+            to.free(logits)
+        to.free(*cache)
+        for mib in (32, 20):
+            judge = load(mib)
+            hidden = batch * to.random.randint(200, 700) * 4096 * HALF
+            x = to.allocate(hidden)
+            for _ in range(32):
+                inner = [to.allocate(hidden * part) for part in (1, 3, 2.7, 2.7, 1)]
+                after = to.allocate(hidden)
+                to.free(x, *inner)
+                x = after
+            to.free(x, *judge)
+        hidden = 4 * to.random.randint(200, 700) * 4096 * HALF
+        layers = [[to.allocate(hidden * part) for part in (1, 3, 1, 2.7, 2.7)] for _ in range(32)]
+        gradients = []
+        for kept in reversed(layers):
+            gradient = to.allocate(hidden * 3)
+            gradients.append(to.allocate(238 * MIB))
+            to.free(*kept, gradient)
+        to.free(*gradients)
+        to.end_iteration()
+
+
+def pictures(to: Recorder) -> None:
+    """Pictures of 25 shapes are made in eight steps each, and decoded."""
+    for _ in range(300):
+        to.allocate(to.random.choice([1, 3, 6, 7, 13, 26]) * MIB)
+    sides = (64, 80, 96, 112, 128)
+    for _ in range(60):
+        count = to.random.randint(1, 4)
+        pixels = count * to.random.choice(sides) * to.random.choice(sides)
+        for _ in range(8):
+            kept = []
+            for level, channels in enumerate((320, 640, 1280, 1280)):
+                size = 2 * pixels * channels * HALF >> (2 * level)
+                for _ in range(3):
+                    kept.append(to.allocate(size))
+                    to.use(size * 2)
+            to.free(*kept)
+        x = to.allocate(pixels * 512 * HALF)
+        for larger, channels in ((1, 512), (4, 512), (16, 256), (64, 128)):
+            for _ in range(3):
+                inner = to.allocate(pixels * larger * channels * HALF)
+                after = to.allocate(pixels * larger * channels * HALF)
+                to.free(x, inner)
+                x = after
+        to.use(pixels * 64 * 3 * SINGLE)
+        to.free(x)
+        to.end_iteration()
+
+
+def points(to: Recorder) -> None:
+    """Sparse convolutions over clouds of points: each layer keeps another share of them."""
+    for _ in range(100):
+        to.allocate(to.random.randint(1, 12) * MIB)
+    for _ in range(60):
+        count, kept = to.random.randint(50_000, 400_000), []
+        for channels in (32, 64, 128, 256, 512):
+            count = int(count * to.random.uniform(0.3, 0.9))
+            for _ in range(3):
+                neighbours = to.allocate(count * 27 * 8)
+                kept.append(to.allocate(count * channels * SINGLE))
+                gathered = to.allocate(count * to.random.uniform(3, 9) * channels * SINGLE)
+                kept.append(to.allocate(count * channels * SINGLE))
+                to.free(gathered)
+                kept.append(neighbours)
+        for block in reversed(kept):
+            gradient = to.allocate(to.sizes[block])
+            to.use(to.sizes[block] * to.random.uniform(1, 4))
+            to.free(block, gradient)
+        to.end_iteration()
+
+
+def index(to: Recorder) -> None:
+    """A search in one large table, which grows by copies."""
+    mib = 500
+    table = to.allocate(mib * MIB)
+    for _ in range(20):
+        to.allocate(30 * MIB)
+    for iteration in range(60):
+        queries = to.random.randint(16, 256)
+        for _ in range(6):
+            scores, best = to.allocate(queries * mib * 1024), to.allocate(queries * 8000)
+            to.use(queries * mib * 512)
+            to.free(scores, best)
+        if iteration % 3 == 2:
+            mib += to.random.randint(20, 200)
+            larger = to.allocate(mib * MIB)
+            to.free(table)
+            table = larger
+        to.end_iteration()
+
+
+def pipeline(to: Recorder) -> None:
+    """A stage of a pipeline: up to five batches are under way, and the oldest ends first."""
+    of_layer = (32, 32, 32, 32, 128, 128)
+    for _ in range(10):
+        for mib in of_layer:
+            to.allocate(mib * MIB)
+    under_way: list[list[int]] = []
+
+    def go_back() -> None:
+        for block in reversed(under_way.pop(0)):
+            gradient = to.allocate(to.sizes[block])
+            to.free(block, gradient)
+
+    moments = False
+    for _ in range(25):
+        for _ in range(24):
+            hidden = to.random.randint(400, 2048) * 4096 * HALF
+            parts = (1, 3, 1, 1, 4, 4)
+            under_way.append([to.allocate(hidden * part) for _ in range(10) for part in parts])
+            to.use(hidden * 2)
+            if len(under_way) > 4:
+                go_back()
+        while under_way:
+            go_back()
+        if not moments:
+            moments = True
+            for _ in range(20):
+                for mib in of_layer:
+                    to.allocate(2 * mib * MIB)
+        to.end_iteration()
+
+
+def beams(to: Recorder) -> None:
+    """Translation by beam search: keys and values are copied twice at each step."""
+    for _ in range(24):
+        for mib in (8, 8, 8, 8, 32, 32):
+            to.allocate(mib * MIB)
+    for _ in range(30):
+        count, source = to.random.randint(1, 12), to.random.randint(20, 400)
+        rows = count * to.random.choice([4, 8]) * 1024 * HALF
+        encoded = to.allocate(count * source * 1024 * HALF)
+        crossed = [to.allocate(rows * source) for _ in range(48)]
+        cache = [to.allocate(rows) for _ in range(48)]
+        for length in range(2, to.random.randint(20, 120)):
+            for layer, old in enumerate(cache):
+                longer = to.allocate(rows * length)
+                to.free(old)
+                cache[layer] = to.allocate(rows * length)
+                to.free(longer)
+            logits = to.allocate(rows * 100)
+            to.use(rows * 100)
+            to.free(logits)
+        to.free(encoded, *crossed, *cache)
+        to.end_iteration()
+
+
+def accumulating(to: Recorder) -> None:
+    """Gradients of four batches are added up; now and then there is an evaluation."""
+    of_layer = [mib * MIB for mib in (8, 8, 8, 8, 32, 32, 0.1, 0.1)]
+    for size in of_layer * 30:
+        to.allocate(size)
+    gradients: list[int] = []
+    moments = False
+    for iteration in range(60):
+        hidden = 8 * to.random.randint(100, 1024) * 2048 * HALF
+        layers = [[to.allocate(hidden * part) for part in (1, 3, 1, 4, 4)] for _ in range(30)]
+        is_first = not gradients
+        for kept in reversed(layers):
+            gradient = to.allocate(hidden * 3)
+            of_weights = [to.allocate(size) for size in of_layer]
+            if is_first:
+                gradients += of_weights
+            else:
+                to.free(*of_weights)
+            to.free(*kept, gradient)
+        if iteration % 4 == 3:
+            if not moments:
+                moments = True
+                for size in of_layer * 30:
+                    to.allocate(size * 2)
+                    to.allocate(size * 2)
+            to.free(*gradients)
+            gradients = []
+        if iteration % 12 == 11:
+            for _ in range(8):
+                hidden = 32 * to.random.randint(100, 1024) * 2048 * HALF
+                x = to.allocate(hidden)
+                for _ in range(30):
+                    inner = [to.allocate(hidden * part) for part in (1, 3, 1, 2)]
+                    after = to.allocate(hidden)
+                    to.free(x, *inner)
+                    x = after
+                to.free(x)
+        to.end_iteration()
+
+
 PROGRAMS: dict[str, Callable[[Recorder], None]] = {
     "serving": serving,
     "training": lambda to: training(to, 24, 2048, lengths=(64, 1024), batch=8, recomputes=False),
@@ -308,6 +557,14 @@ PROGRAMS: dict[str, Callable[[Recorder], None]] = {
     "growing": growing,
     "resolutions": resolutions,
     "caching": caching,
+    "sharded": sharded,
+    "preferences": preferences,
+    "pictures": pictures,
+    "points": points,
+    "index": index,
+    "pipeline": pipeline,
+    "beams": beams,
+    "accumulating": accumulating,
 }
 
 

@@ -16,6 +16,9 @@ const SMOKE_TRACE: &str = "alternating";
 const LONG_PASSES: u16 = 100;
 /// The calls of a replay that is timed, at least.
 const TIMED_CALLS: u64 = 1_000_000;
+/// What complete runs measure.
+const PRICES: &str = "h100";
+const SUBJECTS: [Name; 3] = [Name::Expandable, Name::Elastic, Name::Tight];
 
 /// Compare Genesis with PyTorch's own allocator and RMM's pool on the recorded programs
 ///
@@ -44,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(value_parser = clap::value_parser!(u16).range(2..))]
     pub(crate) passes: u16,
     /// The prices of driver time: h100, a100, rtxpro6000, vattention, b300, h200 or h200rested
-    #[arg(long, value_name = "NAME", default_value = "h100")]
+    #[arg(long, value_name = "NAME", default_value = PRICES)]
     pub(crate) prices: String,
     /// Measure only the cells: Elastic against expandable segments on devices of several sizes
     #[arg(long)]
@@ -64,7 +67,7 @@ pub(crate) struct Arguments {
     pub(crate) rooms: Vec<Room>,
     /// The allocators of the cells, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    #[arg(default_values_t = [Name::Expandable, Name::Elastic, Name::Tight])]
+    #[arg(default_values_t = SUBJECTS)]
     pub(crate) subjects: Vec<Name>,
     /// In the cells, measure only Genesis where an earlier run has the peers' figures: they do not
     /// change between runs
@@ -162,7 +165,12 @@ impl Arguments {
     /// pages.
     pub(crate) fn places(&self) -> Places {
         let folder = build_folder();
-        let is_part = !self.traces.is_empty() || self.trace_folder.is_some() || self.varied > 0;
+        let is_part = !self.traces.is_empty()
+            || self.trace_folder.is_some()
+            || self.varied > 0
+            || self.prices != PRICES
+            || self.rooms != Room::ALL
+            || self.subjects != SUBJECTS;
         let (pages, kept) = match () {
             () if self.smoke => (folder.join("smoke"), folder.join("smoke")),
             () if self.page => (root().join(PAGE_FOLDER), folder),
@@ -213,6 +221,9 @@ mod tests {
             ("--traces alternating", false),
             ("--trace-folder .", false),
             ("--varied 2", false),
+            ("--prices h200", false),
+            ("--rooms ample", false),
+            ("--subjects elastic", false),
             ("--smoke", false),
         ] {
             let Places { pages, kept, .. } = parse(text).places();
