@@ -30,9 +30,10 @@ const MANY_LAYOUTS_WARM_UP_PASSES: usize = 12;
 /// Passes after that: on every change, and nightly.
 const ELASTIC_PASSES: usize = 8;
 const ALL_ELASTIC_PASSES: usize = 30;
-/// So many passes before a pass of at most one driver call in so many of the program's.
+/// After so many passes Elastic is at rest, …
 const AT_REST_PASSES: usize = 11;
-const CALLS_FOR_EACH_QUESTION: u64 = 10_000;
+/// … and calls the driver at most once in so many of the program's calls.
+const LEAST_CALLS_BETWEEN: u64 = 10_000;
 /// The most that the tables of a heap and of the simulated machine may be, as a part of the
 /// memory of the device that the heap holds.
 const TABLES_PART: f64 = 0.01;
@@ -202,7 +203,7 @@ fn elastic_asks_hardly_anything_once_it_is_at_rest() {
         let calls = replay.rig.calls();
         replay.pass().unwrap();
         let calls = replay.rig.calls() - calls;
-        let most = program.calls.len() as u64 / CALLS_FOR_EACH_QUESTION;
+        let most = program.calls.len() as u64 / LEAST_CALLS_BETWEEN;
         assert!(calls <= most, "{name}: {calls} driver calls, {most} allowed");
         replay.rig.finish();
     }

@@ -1,12 +1,29 @@
-/* A thread in which no context is current frees memory that another stream uses. */
+/* A thread whose current context is destroyed, or that has none, frees memory of two streams. */
 #include <pthread.h>
 
 #include "simcuda.h"
 
+int cuCtxCreate_v2(void **context, unsigned flags, int device);
+int cuCtxPushCurrent_v2(void *context);
+int cuCtxDestroy_v2(void *context);
+
 static genesis_stream stream, other;
+static int has_destroyed_context;
+
+/* To be destroyed takes a context off the stack once: it stays current if it lies there twice. */
+static void enter(void)
+{
+    void *context;
+    if (has_destroyed_context) {
+        CHECK_CUDA(cuCtxCreate_v2(&context, 0, 0));
+        CHECK_CUDA(cuCtxPushCurrent_v2(context));
+        CHECK_CUDA(cuCtxDestroy_v2(context));
+    }
+}
 
 static void *free_block(void *block)
 {
+    enter();
     genesis_free(block, 0, stream);
     return NULL;
 }
@@ -14,6 +31,7 @@ static void *free_block(void *block)
 static void *allocate_block(void *unused)
 {
     (void)unused;
+    enter();
     return block_of(MIB, stream);
 }
 
@@ -52,8 +70,10 @@ int main(void)
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, 1));
     CHECK_CUDA(cudaStreamCreateWithFlags(&other, 1));
     /* Naive's frees wait for the device instead. */
-    if (!strategy_is("Naive")) {
-        the_block_comes_back_once_the_other_stream_is_done();
+    for (has_destroyed_context = 0; has_destroyed_context <= 1; has_destroyed_context++) {
+        if (!strategy_is("Naive")) {
+            the_block_comes_back_once_the_other_stream_is_done();
+        }
     }
     CHECK(stats_of(0).requested_bytes.current == 0);
     return 0;

@@ -59,8 +59,7 @@ impl Backing {
         }
     }
 
-    /// Serves a request that its lane could not serve without any call of the driver, as one like it
-    /// was served before.
+    /// Serves a request by a window that its lane knows: no call of the driver.
     pub(super) fn serve_as_known(&self, climb: &Climb<'_>) -> Option<u64> {
         self.extents()?.serve_as_known(climb)
     }

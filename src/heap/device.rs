@@ -330,17 +330,10 @@ impl<'a> DeviceHeap<'a> {
     }
 
     /// Updates peaks and watermarks; returns the sums over the lanes and what is `outside` of them.
-    fn add_up(self, peaks: &mut Peaks, outside: Outside) -> Snapshot {
+    pub(super) fn add_up(self, peaks: &mut Peaks, outside: Outside) -> Snapshot {
         let sums = peaks.refresh(self.counters(), outside);
         self.live_peak_bytes.fetch_max(sums.all.allocated, Relaxed);
         sums
-    }
-
-    /// Resets the peaks of the statistics to what is so now.
-    pub(super) fn reset_levels(self) {
-        let mut peaks = self.peaks.lock();
-        peaks.forget();
-        self.add_up(&mut peaks, self.outside_of_lanes());
     }
 
     /// The most live bytes that there have been, as it will be once `more_bytes` are handed out; or

@@ -2,7 +2,7 @@
 //!
 //! | rung | costs |
 //! |---|---|
-//! | what the lane has done before without any call of the driver (`elastic::known`) | |
+//! | a window that the lane knows (`elastic::known`) | |
 //! | what the backing can do without pressure (`segments`, `elastic`) | up to a driver allocation |
 //! | release what debugging holds back, then the same again | a host wait |
 //! | call the user's callbacks, then the same again | what they cost |

@@ -111,7 +111,9 @@ impl DeviceHeap<'_> {
     pub(super) fn reset_peaks(self) {
         self.lanes().for_each(|lane| lane.lock().strategy.reset_peaks());
         self.ledger.reset_peak();
-        self.reset_levels();
+        let mut peaks = self.peaks.lock();
+        peaks.forget();
+        self.add_up(&mut peaks, self.outside_of_lanes());
     }
 
     /// `Heap::largest_allocations` of the device.

@@ -11,8 +11,8 @@
 
 use std::ops::Range;
 
-/// So many windows are remembered, a power of two: twice as many as llama7b_lora_ckpt misses in a pass,
-/// which of the recorded programs misses most often.
+/// So many windows are remembered, a power of two: more than any of the recorded programs needs in a
+/// pass.
 const PLACES: usize = 256;
 /// A window is in one of so many places side by side.
 const CHOICES: usize = 4;

@@ -117,17 +117,17 @@ impl CudaDevice {
         })
     }
 
-    /// Runs `work` on behalf of `call`, whose handles tell their context: whichever is current, or in
-    /// the device's if the driver refuses that. So mostly nobody asks which is current. Events may be
-    /// recorded and asked about whatever the current device is (CUDA C++ Programming Guide, "Stream
-    /// and Event Behavior"). Not in the program's contexts: once one is destroyed, its handles must not
-    /// be used.
+    /// Runs `work` on behalf of `call`, whose handles tell their context: in whichever is current, and
+    /// in the device's if that is none, or one that is gone. So mostly nobody asks which is current.
+    /// Events may be recorded and asked about whatever the current device is (CUDA C++ Programming
+    /// Guide, "Stream and Event Behavior"). Not in a context of the program's own: once it is
+    /// destroyed, its handles must not be used.
     fn by_handles(&self, call: Call, mut work: impl FnMut() -> Result<()>) -> Result<()> {
         if self.context.get().is_some_and(|context| !context.is_primary) {
             return self.within(call, |_| work());
         }
         match work() {
-            Err(error) if error.code == Code::INVALID_CONTEXT => self.within(call, |_| work()),
+            Err(error) if error.is_context_gone() => self.within(call, |_| work()),
             answer => answer,
         }
     }

@@ -142,8 +142,8 @@ impl Extents {
         self.serve_from_extents(climb)
     }
 
-    /// Serves a request by a known window, unless there are events to ask for: blocks may be free by
-    /// now.
+    /// Serves a request by a known window. Not while blocks of the lane are pending: one of them may be
+    /// complete, and is better.
     pub(super) fn serve_as_known(&self, climb: &Climb<'_>) -> Option<u64> {
         if self.wants_one_extent(climb) || !climb.lane.lock().pending.is_empty() {
             return None;
