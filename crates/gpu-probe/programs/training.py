@@ -11,6 +11,8 @@ AdamW. *Fixed* steps have sequences of one length; *varied* ones draw a length f
 real text does, which fragments memory. The largest batch is found by doubling and then
 bisection: a batch fits if a series of varied steps, the longest sequence among them, runs without
 an out-of-memory error, starting from an empty cache.
+
+What the start costs: the time of some varied steps from an empty cache, and of the same again.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from torch.nn import functional
 WARM_UP_STEPS = 3
 TIMED_STEPS = 15
 VARIED_STEPS = 100
+FIRST_STEPS = 20
 TRIAL_STEPS = 8
 MOST_BATCH = 4096
 
@@ -287,6 +290,12 @@ def main() -> None:
     say(slowest_varied_step_ms=max(varied))
     allocated, reserved = memory.peaks()
     say(peak_allocated_bytes=allocated, peak_reserved_bytes=reserved)
+    memory.empty_cache()
+    first = lengths(shape, FIRST_STEPS, seed=8)
+    for name in "first_steps_ms", "same_steps_again_ms":
+        times = trainer.timed(shape.batch, first, deadline)
+        if len(times) == len(first):
+            say(first_steps=len(first), **{name: sum(times)})
     largest_batch(
         lambda batch: fits(trainer, memory, batch, deadline),
         shape.batch,

@@ -95,6 +95,10 @@ pub(crate) struct Outcome {
     pub(crate) varied_step_ms: Option<f64>,
     pub(crate) slowest_varied_step_ms: Option<f64>,
     pub(crate) varied_steps: Option<u64>,
+    /// The first steps from an empty cache, how many, and the same again: their time together.
+    pub(crate) first_steps: Option<u64>,
+    pub(crate) first_steps_ms: Option<f64>,
+    pub(crate) same_steps_again_ms: Option<f64>,
     pub(crate) peak_allocated_bytes: Option<u64>,
     pub(crate) peak_reserved_bytes: Option<u64>,
     /// The largest batch known to fit within the limit.

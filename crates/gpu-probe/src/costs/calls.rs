@@ -1,5 +1,6 @@
 //! The calls that are measured, and at which sizes.
 
+use std::sync::Barrier;
 use std::time::Instant;
 
 use genesis::driver::Pages;
@@ -18,8 +19,9 @@ const RESERVED_SIZES: [u64; 5] = [2 * MIB, 128 * MIB, 2 * GIB, 16 * GIB, 128 * G
 const HOST_SIZES: [u64; 4] = [2 * MIB, 32 * MIB, 256 * MIB, GIB];
 /// How many mappings of a page one call covers.
 const MAPPING_COUNTS: [u64; 4] = [1, 16, 64, 1024];
-/// Threads that create events at the same time.
-const THREADS: usize = 8;
+/// Threads that make events at the same time, and how the page says it.
+const THREADS: [(usize, &str); 2] =
+    [(2, "from 2 threads at once"), (8, "from 8 threads at once")];
 
 type Group = fn(&mut Bench<'_>) -> Answer;
 
@@ -206,36 +208,67 @@ fn pending_events(bench: &mut Bench<'_>, stream: Stream) -> Answer {
     driver.event_destroy(event)
 }
 
+/// What the calls of a free on another stream cost while other threads make the same ones, each on
+/// a stream of its own: the driver has locks of its own.
 fn events_of_many_threads(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;
     if driver.is_simulated() {
-        return Ok(()); // virtual time is one clock for all threads
+        return Ok(()); // each thread has virtual time of its own
     }
-    let samples = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| create_events(driver))).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(Vec::new())));
-        joined.collect::<Answer<Vec<Vec<u64>>>>()
-    })?;
-    bench.add(
-        kind("EventCreate", "cuEventCreate").remark("from 8 threads at once"),
-        samples.concat(),
-    );
+    for (threads, remark) in THREADS {
+        let start = Barrier::new(threads);
+        let samples = std::thread::scope(|scope| {
+            let work = || events_beside_others(driver, &start);
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_default());
+            joined.collect::<Vec<[Vec<u64>; 5]>>()
+        });
+        for (index, subject) in [
+            kind("EventCreate", "cuEventCreate"),
+            kind("StreamIsCapturing", "cuStreamIsCapturing"),
+            kind("EventRecord", "cuEventRecord"),
+            kind("EventQuery", "cuEventQuery"),
+            kind("EventDestroy", "cuEventDestroy"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let all = samples.iter().flat_map(|calls| calls[index].iter().copied()).collect();
+            bench.add(subject.remark(remark), all);
+        }
+    }
     Ok(())
 }
 
-/// Creates events and returns the time of each, in nanoseconds.
-fn create_events(driver: &Driver) -> Answer<Vec<u64>> {
-    const COUNT: usize = 200;
-    driver.enter()?;
-    let mut created = Vec::new();
-    let mut samples = Vec::new();
-    for _ in 0..COUNT {
-        let started = Instant::now();
-        created.push(driver.event_create(false)?);
-        samples.push(started.elapsed().as_nanos() as u64);
-    }
-    created.into_iter().try_for_each(|event| driver.event_destroy(event))?;
-    Ok(samples)
+/// The time of each call, in nanoseconds; ends where a call fails.
+fn events_beside_others(driver: &Driver, start: &Barrier) -> [Vec<u64>; 5] {
+    const COUNT: usize = 2000;
+    let mut samples = <[Vec<u64>; 5]>::default();
+    let entered = driver.enter().and_then(|()| driver.stream_create());
+    start.wait();
+    let mut work = |stream: Stream| -> Answer {
+        for _ in 0..COUNT {
+            let mut last = Instant::now();
+            let mut lap = |call: usize| {
+                samples[call].push(last.elapsed().as_nanos() as u64);
+                last = Instant::now();
+            };
+            let event = driver.event_create(false)?;
+            lap(0);
+            driver.is_capturing(stream)?;
+            lap(1);
+            driver.event_record(event, stream)?;
+            lap(2);
+            driver.event_query(event)?;
+            lap(3);
+            driver.event_destroy(event)?;
+            lap(4);
+        }
+        driver.stream_destroy(stream)
+    };
+    // A failure shows in the number of samples.
+    let _ = entered.and_then(&mut work);
+    samples
 }
 
 fn streams(bench: &mut Bench<'_>) -> Answer {
