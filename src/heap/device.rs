@@ -23,7 +23,7 @@ use crate::config::{LogLevel, PoolType, Settings, dmem_limit_bytes};
 use crate::driver::Device;
 use crate::driver::guarded::Guarded;
 use crate::memory::{BlockTable, Ledger, Slot};
-use crate::observe::{EventStream, LaneCounters, Outside, Peaks, Snapshot, Tallies, Totals};
+use crate::observe::{Combined, EventStream, LaneCounters, Outside, Peaks, Snapshot, Tallies, Totals, Turn};
 use crate::order::{Contexts, OWN_CONTEXT, StreamName};
 use crate::strategy::Sizing;
 
@@ -88,7 +88,7 @@ impl DeviceState {
                 outer_bytes: outer_limit_bytes,
             }),
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
-            peaks: Lock::new(Peaks::default()),
+            peaks: Combined::default(),
             watch: Lock::default(),
             live_peak_bytes: AtomicU64::new(0),
             expected_peak_bytes: AtomicU64::new(0),
@@ -317,21 +317,19 @@ impl<'a> DeviceHeap<'a> {
     /// The current levels, and the peaks brought up to date.
     pub(super) fn levels(self) -> (Snapshot, Snapshot) {
         let mut peaks = self.peaks.lock();
-        let now = self.add_up(&mut peaks, self.outside_of_lanes());
+        let now = self.add_up(&mut peaks, Turn::Alone);
         (now, peaks.levels())
     }
 
-    /// Updates peaks and watermarks; returns by how many bytes the cache is over its limit.
+    /// Updates peaks and watermarks.
     #[cold]
-    pub(super) fn refresh_peaks(self) -> u64 {
-        let outside = self.outside_of_lanes();
-        let levels = self.add_up(&mut self.peaks.lock(), outside);
-        levels.inactive.saturating_sub(outside.inactive_limit_bytes)
+    pub(super) fn refresh_peaks(self) {
+        self.add_up(&mut self.peaks.lock(), Turn::Alone);
     }
 
-    /// Updates peaks and watermarks; returns the sums over the lanes and what is `outside` of them.
-    pub(super) fn add_up(self, peaks: &mut Peaks, outside: Outside) -> Snapshot {
-        let sums = peaks.refresh(self.counters(), outside);
+    /// Updates peaks and watermarks; returns the sums over the lanes and what is outside of them.
+    pub(super) fn add_up(self, peaks: &mut Peaks, turn: Turn) -> Snapshot {
+        let sums = peaks.refresh(self.counters(), self.outside_of_lanes(), turn);
         self.live_peak_bytes.fetch_max(sums.all.allocated, Relaxed);
         sums
     }

@@ -210,14 +210,19 @@ impl DeviceHeap<'_> {
         (info.free_bytes.saturating_sub(segment_bytes) as f64) < reserve_bytes
     }
 
-    /// Updates peaks after memory was added or released, and enforces the cache limit.
+    /// Updates peaks after a watermark was crossed or memory was added or released, and enforces the
+    /// cache limit. A thread that finds another at this leaves it to that one.
     #[cold]
     pub(super) fn settle(self) {
-        let mut excess_bytes = self.refresh_peaks();
-        // A wait also frees pending blocks, so there may be more to release.
-        while excess_bytes > 0 && self.release(Choice::LeastNeeded { bytes: excess_bytes }) > 0 {
-            excess_bytes = self.refresh_peaks();
-        }
+        self.peaks.work(|mut peaks, turn| {
+            let levels = self.add_up(&mut peaks, turn);
+            drop(peaks);
+            let excess_bytes = levels.inactive.saturating_sub(self.cache_limit_bytes());
+            // A wait also frees pending blocks, so there may be more to release.
+            if excess_bytes > 0 && self.release(Choice::LeastNeeded { bytes: excess_bytes }) > 0 {
+                self.settle();
+            }
+        });
     }
 
     /// Releases memory as `choice` says; returns the bytes released. Work that may still use the

@@ -10,7 +10,7 @@ use crate::base::{Error, Shortage, Status, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::Call;
 use crate::memory::State;
-use crate::observe::{LaneCounters, PoolStatistics, Statistics, Tallies};
+use crate::observe::{LaneCounters, PoolStatistics, Statistics, Tallies, Turn};
 use crate::strategy::SplitFree;
 
 impl DeviceHeap<'_> {
@@ -113,7 +113,7 @@ impl DeviceHeap<'_> {
         self.ledger.reset_peak();
         let mut peaks = self.peaks.lock();
         peaks.forget();
-        self.add_up(&mut peaks, self.outside_of_lanes());
+        self.add_up(&mut peaks, Turn::Alone);
     }
 
     /// `Heap::largest_allocations` of the device.

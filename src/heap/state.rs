@@ -34,7 +34,7 @@ use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
 use crate::driver::{Backend, Device};
 use crate::memory::{Directory, ExtentStore, Ledger, Neighbours};
-use crate::observe::{EventStream, Log, Peaks, Tallies};
+use crate::observe::{Combined, EventStream, Log, Peaks, Tallies};
 use crate::order::Contexts;
 use crate::strategy::Sizing;
 
@@ -147,7 +147,7 @@ pub(super) struct DeviceState {
     pub(super) limits: Lock<Limits, { rank::DEVICE }>,
     /// The most bytes to keep cached; `u64::MAX`: no limit.
     pub(super) cache_limit_bytes: AtomicU64,
-    pub(super) peaks: Lock<Peaks, { rank::DEVICE }>,
+    pub(super) peaks: Combined<Peaks>,
     pub(super) watch: Lock<Watch, { rank::DEVICE }>,
     /// The most bytes that were live when sums were made; never reset.
     pub(super) live_peak_bytes: AtomicU64,

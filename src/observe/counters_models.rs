@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::base::lock::{Lock, rank};
 use crate::base::sync::schedules;
+use crate::observe::Combined;
 
 const CLASS: SizeClass = SizeClass::Small;
 const NOTHING: Outside = Outside { inactive_limit_bytes: u64::MAX, inactive_bytes: 0 };
@@ -13,7 +13,7 @@ const NOTHING: Outside = Outside { inactive_limit_bytes: u64::MAX, inactive_byte
 #[derive(Debug, Default)]
 struct Device {
     lanes: [LaneCounters; 2],
-    peaks: Lock<Peaks, { rank::DEVICE }>,
+    peaks: Combined<Peaks>,
 }
 
 impl Device {
@@ -27,13 +27,15 @@ impl Device {
 
     fn settle(&self, watermark: Watermark) {
         if watermark == Watermark::Crossed {
-            self.refresh();
+            self.peaks.work(|mut peaks, turn| {
+                peaks.refresh(self.lanes.iter(), NOTHING, turn);
+            });
         }
     }
 
     fn refresh(&self) -> Snapshot {
         let mut peaks = self.peaks.lock();
-        peaks.refresh(self.lanes.iter(), NOTHING);
+        peaks.refresh(self.lanes.iter(), NOTHING, Turn::Alone);
         peaks.levels()
     }
 }

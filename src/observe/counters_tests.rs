@@ -24,7 +24,7 @@ impl Lone {
 
     fn look(&mut self, watermark: Watermark) {
         if watermark == Watermark::Crossed {
-            self.peaks.refresh([&self.lane].into_iter(), NOTHING);
+            self.peaks.refresh([&self.lane].into_iter(), NOTHING, Turn::Alone);
             self.crossings += 1;
         }
     }
@@ -113,7 +113,7 @@ fn peaks_of_sums_are_exact() {
     for lane in &lanes {
         lane.set_held_bytes(1 << 20);
     }
-    let mut expected = peaks.refresh(lanes.iter(), NOTHING);
+    let mut expected = peaks.refresh(lanes.iter(), NOTHING, Turn::Alone);
     for _ in 0..20_000 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let which = (random >> 33) as usize % 3;
@@ -138,14 +138,14 @@ fn peaks_of_sums_are_exact() {
         let sums: Snapshot = lanes.iter().map(LaneCounters::snapshot).sum();
         expected = expected.zip(sums, u64::max);
         if watermark == Watermark::Crossed {
-            peaks.refresh(lanes.iter(), NOTHING);
+            peaks.refresh(lanes.iter(), NOTHING, Turn::Alone);
             refreshes += 1;
         }
         assert_eq!(peaks.levels(), expected);
     }
     assert!(refreshes < 10_000, "{refreshes} refreshes: the watermarks save nothing");
     peaks.forget();
-    peaks.refresh(lanes.iter(), NOTHING);
+    peaks.refresh(lanes.iter(), NOTHING, Turn::Alone);
     assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
 }
 
@@ -183,12 +183,12 @@ fn a_block_that_becomes_ready_does_not_raise_the_ceiling_of_live_blocks() {
     let _ = free();
     let _ = lane.on_pending(class, 512);
     let _ = allocate();
-    peaks.refresh([&lane].into_iter(), NOTHING);
+    peaks.refresh([&lane].into_iter(), NOTHING, Turn::Alone);
     assert_eq!((peaks.levels().all.blocks, peaks.levels().all.active_blocks), (4, 5));
     for _ in 0..2 {
         let _ = free();
     }
-    peaks.refresh([&lane].into_iter(), NOTHING);
+    peaks.refresh([&lane].into_iter(), NOTHING, Turn::Alone);
     let _ = lane.on_ready(class, 512);
     // Few bytes are requested, so that only the blocks pass their peak.
     let allocate = || lane.on_allocate(class, 1, 512);
@@ -211,7 +211,7 @@ fn a_lane_without_memory_gets_no_share() {
     };
     lanes[1].set_held_bytes(64 * 512);
     let mut room = || {
-        peaks.refresh(lanes.iter(), NOTHING);
+        peaks.refresh(lanes.iter(), NOTHING, Turn::Alone);
         let within = (0..64).take_while(|_| is_within()).count();
         free(within + 1);
         within
@@ -242,11 +242,11 @@ fn operations_during_a_refresh_do_not_make_room() {
     for _ in 0..10 {
         let _ = allocate(&lanes[0]);
     }
-    peaks.refresh(lanes.iter(), NOTHING);
+    peaks.refresh(lanes.iter(), NOTHING, Turn::Alone);
     for _ in 0..10 {
         let _ = lanes[0].on_free(SizeClass::Small, 512, 512);
     }
-    peaks.refresh(lanes.iter(), NOTHING);
+    peaks.refresh(lanes.iter(), NOTHING, Turn::Alone);
     let visits = Cell::new(0);
     let watched = lanes.iter().inspect(|_| {
         visits.set(visits.get() + 1);
@@ -256,7 +256,7 @@ fn operations_during_a_refresh_do_not_make_room() {
             }
         }
     });
-    peaks.refresh(watched, NOTHING);
+    peaks.refresh(watched, NOTHING, Turn::Alone);
     let mut live = 4;
     for lane in &lanes {
         while allocate(lane) == Watermark::Within {
@@ -264,4 +264,30 @@ fn operations_during_a_refresh_do_not_make_room() {
         }
     }
     assert_eq!(live, 10, "as many as there is room for below the peak");
+}
+
+/// While threads are in each other's way, frees cross no floor but that of the cache's limit.
+#[test]
+fn a_crowd_does_not_watch_the_peak_of_inactive_bytes() {
+    let lanes = [LaneCounters::new(), LaneCounters::new()];
+    let mut peaks = Peaks::default();
+    let class = SizeClass::Small;
+    for lane in &lanes {
+        lane.set_held_bytes(64 * 512);
+        (0..64).for_each(|_| assert_eq!(lane.on_allocate(class, 512, 512), Watermark::Crossed));
+    }
+    let mut frees = |turn, inactive_limit_bytes| {
+        let outside = Outside { inactive_limit_bytes, inactive_bytes: 0 };
+        peaks.refresh(lanes.iter(), outside, turn);
+        let is_within = || lanes[0].on_free(class, 512, 512) == Watermark::Within;
+        let within = (0..10).take_while(|_| is_within()).count();
+        (0..10.min(within + 1)).for_each(|_| {
+            let _ = lanes[0].on_allocate(class, 512, 512);
+        });
+        (within, peaks.levels().inactive)
+    };
+    assert_eq!(frees(Turn::Alone, u64::MAX), (0, 0), "nothing was free before");
+    assert_eq!(frees(Turn::Crowded, u64::MAX), (10, 0));
+    assert_eq!(frees(Turn::Crowded, 8 * 512), (4, 0), "half of what the cache may have");
+    assert_eq!(frees(Turn::Alone, u64::MAX), (0, 0));
 }

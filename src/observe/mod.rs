@@ -7,6 +7,7 @@
 
 mod addresses;
 mod changing;
+mod combined;
 mod counters;
 mod events;
 mod growth;
@@ -20,6 +21,7 @@ mod stats;
 mod trace;
 mod watermarks;
 
+pub use combined::{Combined, Turn};
 pub use counters::{LaneCounters, Outside, Peaks, Watermark};
 pub use events::{
     Action, Consumer, DeviceEvents, Event, EventStream, Names, SiteFinder, Subscription, Ticks,
