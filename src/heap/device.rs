@@ -23,7 +23,9 @@ use crate::config::{LogLevel, PoolType, Settings, dmem_limit_bytes};
 use crate::driver::Device;
 use crate::driver::guarded::Guarded;
 use crate::memory::{BlockTable, Ledger, Slot};
-use crate::observe::{Combined, EventStream, LaneCounters, Outside, Peaks, Snapshot, Tallies, Totals, Turn};
+use crate::observe::{
+    Combined, EventStream, LaneCounters, Outside, Peaks, Snapshot, Tallies, Totals, Turn,
+};
 use crate::order::{Contexts, OWN_CONTEXT, StreamName};
 use crate::strategy::Sizing;
 

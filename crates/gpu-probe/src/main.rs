@@ -229,6 +229,7 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
     let started = Instant::now();
     let mut folder = Folder::find()?;
     let machine = examine(&mut folder, arguments.driver)?;
+    let memory_bytes = machine.memory_bytes;
     let kind = if machine.simulated { "simulated: there is no GPU" } else { "real" };
     eprintln!("{}, CUDA {} ({kind})", machine.gpu, machine.cuda);
     let python = python::find(arguments.python.as_deref());
@@ -278,7 +279,7 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
             Name::Replays,
             120.0,
             |report| &report.replays,
-            |limit| replays::replays(&folder, &python, limit),
+            |limit| replays::replays(&folder, &python, memory_bytes, limit),
         ),
         pytorch_checks: plan.section(
             Name::PytorchChecks,

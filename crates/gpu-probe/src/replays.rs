@@ -24,8 +24,10 @@ const ALLOCATORS: [Allocator; 3] = [
     Allocator { name: "PyTorch native", options: Some("expandable_segments:False") },
 ];
 /// How programs are run: threads that each run the whole program, and the room they have, in live
-/// peaks.
-const CIRCUMSTANCES: [(u32, Option<f64>); 3] = [(1, None), (1, Some(1.05)), (2, None)];
+/// peaks. More threads than the machine has processors are left out, and what they cannot hold.
+const CIRCUMSTANCES: [(u32, Option<f64>); 4] = [(1, None), (1, Some(1.05)), (2, None), (8, None)];
+/// The part of the device that the live peaks of all threads may fill.
+const MOST_LIVE: f64 = 0.7;
 /// Passes after the first.
 const WARM: &str = "5";
 /// Compiling takes seconds.
@@ -53,7 +55,12 @@ fn figures(report: &Report) -> Figures {
 }
 
 /// Every recorded program under every allocator, as far as `limit` allows.
-pub(crate) fn replays(folder: &Folder, python: &Path, limit: Duration) -> Found<Vec<Replay>> {
+pub(crate) fn replays(
+    folder: &Folder,
+    python: &Path,
+    memory_bytes: u64,
+    limit: Duration,
+) -> Found<Vec<Replay>> {
     let budget = Budget::new(Instant::now(), limit);
     let (scratch, programs) = match Scratch::make().and_then(|made| Ok((made, programs(folder)?))) {
         Ok(both) => both,
@@ -71,10 +78,15 @@ pub(crate) fn replays(folder: &Folder, python: &Path, limit: Duration) -> Found<
     let peer = compiled.ok();
     let is_there = |allocator: &&Allocator| allocator.options.is_none() || peer.is_some();
     let allocators: Vec<Allocator> = ALLOCATORS.iter().filter(is_there).copied().collect();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     for program in &programs {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let mut live_peak_bytes = None;
         for (threads, room) in CIRCUMSTANCES {
+            let live_bytes = live_peak_bytes.unwrap_or(0) as f64 * f64::from(threads);
+            if threads as usize > processors || live_bytes > MOST_LIVE * memory_bytes as f64 {
+                continue;
+            }
             for allocator in &allocators {
                 let library = match (&allocator.options, &peer) {
                     (Some(_), Some(peer)) => peer.clone(),

@@ -20,8 +20,7 @@ const HOST_SIZES: [u64; 4] = [2 * MIB, 32 * MIB, 256 * MIB, GIB];
 /// How many mappings of a page one call covers.
 const MAPPING_COUNTS: [u64; 4] = [1, 16, 64, 1024];
 /// Threads that make events at the same time, and how the page says it.
-const THREADS: [(usize, &str); 2] =
-    [(2, "from 2 threads at once"), (8, "from 8 threads at once")];
+const THREADS: [(usize, &str); 2] = [(2, "from 2 threads at once"), (8, "from 8 threads at once")];
 
 type Group = fn(&mut Bench<'_>) -> Answer;
 

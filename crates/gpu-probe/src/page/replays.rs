@@ -36,8 +36,8 @@ pub(super) fn render(replays: &[Replay]) -> String {
 
 const INTRODUCTION: &str = "The calls of recorded programs (`traces/`), and no work of the device: times are the \
      allocator's, calls of the driver included. PyTorch's allocator is called from C++, without \
-     Python. *Held* is the most memory reserved in any pass over the most that is live. Of two \
-     threads each makes all calls, on streams of its own: the time of a call and of a pass is the mean of both.\n";
+     Python. *Held* is the most memory reserved in any pass over the most that is live. Of several \
+     threads each makes all calls, on streams of its own: the time of a call and of a pass is their mean.\n";
 
 const HEADS: [&str; 7] = [
     "program and allocator",
