@@ -24,6 +24,7 @@
 //! | vAttention (A100) | 29 + 2 + 38 | 0 |
 //! | A100 | 193 + 1.5 + 36 | 1 |
 //! | H200, calls in a row | 14 + 1 + 28 | 0 |
+//! | an H100, calls in a row (docs/benchmarks) | 7.5 + 0.6 + 20 | 0 |
 //! | H200, each call after a rest | 121 + 28 + 203 | 2 |
 //! | B300 | 17 + 1 + 1 | −2 |
 //!
@@ -47,7 +48,7 @@ const MOST_DEARNESS: i8 = 2;
 const LEAST_DEARNESS: i8 = -3;
 /// From so many doublings down an extent is cheap: at a quarter of the reference.
 const CHEAP: f64 = -2.0;
-/// Creating memory goes through the kernel, and takes 10 µs and more on every driver that was ever
+/// Creating memory goes through the kernel, and takes 7 µs and more on every driver that was ever
 /// measured. Below this the driver is one that pretends, and its times mean nothing.
 const LEAST_CREATE_NS: u64 = 5_000;
 /// [`Prices::dearness`] is not known yet.

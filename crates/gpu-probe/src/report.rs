@@ -99,6 +99,8 @@ pub(crate) struct Outcome {
     pub(crate) first_steps: Option<u64>,
     pub(crate) first_steps_ms: Option<f64>,
     pub(crate) same_steps_again_ms: Option<f64>,
+    /// Of the first, in the driver.
+    pub(crate) first_steps_driver_ms: Option<f64>,
     pub(crate) peak_allocated_bytes: Option<u64>,
     pub(crate) peak_reserved_bytes: Option<u64>,
     /// The largest batch known to fit within the limit.

@@ -7,9 +7,15 @@
 //! high percentile. The columns are for comparing strategies with each other, on several
 //! machines; measure and replace them where that is not enough.
 //!
-//! `h200` and `h200rested` are `docs/benchmarks/gpu.md`, the table that `cargo xtask gpu` ended its
-//! costs with on an H200 (driver 580, CUDA 13.0): every call was measured there, so they take
-//! nothing from the others. The machines of three runs differed by two times; the dearest is here.
+//! `h200` and `h200rested` are `docs/benchmarks/nvidia_h200/gpu.md`, the table that `cargo xtask gpu`
+//! ended its costs with on an H200 (driver 580, CUDA 13.0): every call was measured there, so they
+//! take nothing from the others. The machines of three runs differed by two times; the dearest is
+//! here.
+//!
+//! An H100 of the same driver (`docs/benchmarks/nvidia_h100_80gb_hbm3/gpu.md`) has no column: in a row
+//! its calls cost less than by `h100` and by `h200`, after a rest more than by `h100` and less than
+//! by `h200rested`. In a training on it, 1,034 calls of the first 20 steps from an empty cache took 18
+//! to 30 ms; by `h100` they are 24.
 //!
 //! Sources:
 //! - `h100`: napplesty/zero-cuda-graph, single calls of 2, 16, 64 and 256 MiB with p99. Setting
@@ -25,18 +31,21 @@
 //!   launches kernels all the time most calls cost as much; beside a kernel that streams through
 //!   memory, with 50,000 mappings, setting access took 136 µs, and unmapping 309.
 //! - `b300`: creating at 2, 16, 256 and 1024 MiB; mapping and setting access under 1 µs.
-//! - `cuMemAlloc` and `cuMemFree` at 2, 128, 1024 and 4096 MiB: one idle laptop.
-//! - Pinned memory: 8 GiB in 2.7 s, 0.67 ms for 2 MiB (ai-dynamo/dynamo#13710); the price of the
-//!   smallest piece, and of freeing it, is an order of magnitude from NVIDIA's forum.
-//! - Page-locking memory of the program's, touched by 32 threads first: 8 GiB in 0.92 s (the same);
-//!   undoing it is priced as freeing pinned memory.
+//! - `cuMemAlloc` and `cuMemFree` at 2, 128, 1024 and 4096 MiB: one idle laptop, or the H200 where that
+//!   charged more.
+//! - Pinned memory, and undoing page-locking: the H200, dearer than what was published (8 GiB in 2.7 s,
+//!   0.67 ms for 2 MiB: ai-dynamo/dynamo#13710); the price of the smallest piece, and of freeing it,
+//!   is an order of magnitude from NVIDIA's forum.
+//! - Page-locking memory of the program's, touched by 32 threads first: 8 GiB in 0.92 s (the same).
 //! - Events without timing 0.5 µs to record or query (5 µs with timing; here both cost the same),
-//!   `cuMemGetInfo` 5 to 12 µs (once 8 ms): PyTorch's issues on allocator overhead.
+//!   `cuMemGetInfo` 5 to 12 µs (once 8 ms): PyTorch's issues on allocator overhead. On the H100 0.2 µs
+//!   from one thread, 0.4 to 0.5 from two to eight at once: threads meet at locks of the driver.
 //! - Copies between pinned memory and a device: 55 µs for 2 MiB, which is 38 GB/s (in practice
 //!   PCIe 4 x16 reaches 25 and PCIe 5 x16 reaches 50); 10 µs for the call and its wait.
 //! - `cuMemAllocManaged`: nothing published; as `cuMemAlloc`, the dearest call that allocates.
-//!   `cuMemAdvise` and `cuMemPrefetchAsync`: orders of magnitude of a call that goes to the kernel,
-//!   nothing published; what a prefetch moves is time of its stream (`calls::managed`).
+//!   `cuMemAdvise`: the order of magnitude of a call that goes to the kernel. `cuMemPrefetchAsync`: the
+//!   dearer of the H100 and the H200, for the host; what is moved is time of the stream, too
+//!   (`calls::managed`).
 //! - `cuStreamGetId` and `cuStreamGetCtx` read what the host has, as `cuStreamIsCapturing` does.
 //! - Returning addresses, and creating and ending streams, events and captures: orders of
 //!   magnitude, nothing published. `cuMemsetD8Async` serves debugging only, and
@@ -148,9 +157,14 @@ const fn flat(point: Points) -> Cost {
     Cost::by_size(point)
 }
 
-/// The dearest release that was measured.
-const RELEASE_H100: Points =
-    &[(2 * MIB, 36_000), (16 * MIB, 39_000), (64 * MIB, 49_000), (256 * MIB, 91_000)];
+/// The dearest release that was measured: `h100`'s, and `h200`'s from 64 MiB up.
+const DEAREST_RELEASE: Points = &[
+    (2 * MIB, 36_000),
+    (16 * MIB, 39_000),
+    (64 * MIB, 49_636),
+    (256 * MIB, 158_451),
+    (GIB, 625_257),
+];
 
 const H100: Column = &[
     (Call::Reserve, flat(&[(0, 1_000)])),
@@ -175,7 +189,16 @@ const H100: Column = &[
         .with_tail(100, 1_000_000),
     ),
     (Call::Unmap, Cost::per_mapping(&[(0, 36_000)]).with_tail(100, 1_850_000)),
-    (Call::Release, Cost::by_size(RELEASE_H100).with_tail(100, 1_200_000)),
+    (
+        Call::Release,
+        Cost::by_size(&[
+            (2 * MIB, 36_000),
+            (16 * MIB, 39_000),
+            (64 * MIB, 49_000),
+            (256 * MIB, 91_000),
+        ])
+        .with_tail(100, 1_200_000),
+    ),
 ];
 
 const A100: Column = &[
@@ -189,8 +212,8 @@ const A100: Column = &[
         Cost::per_mapping(&[(2 * MIB, 36_000), (64 * MIB, 36_000), (256 * MIB, 57_000)]),
     ),
     (Call::Unmap, Cost::per_mapping(&[(0, 26_000)])),
-    // Not measured: h100's.
-    (Call::Release, Cost::by_size(RELEASE_H100)),
+    // Not measured: the dearest.
+    (Call::Release, Cost::by_size(DEAREST_RELEASE)),
 ];
 
 const RTX_PRO_6000: Column = &[
@@ -200,8 +223,8 @@ const RTX_PRO_6000: Column = &[
     (Call::Map, flat(&[(0, 1_000)])),
     (Call::SetAccess, Cost::per_mapping(&[(0, 69_000)])),
     (Call::Unmap, Cost::per_mapping(&[(0, 39_000)])),
-    // Not measured: h100's.
-    (Call::Release, Cost::by_size(RELEASE_H100)),
+    // Not measured: the dearest.
+    (Call::Release, Cost::by_size(DEAREST_RELEASE)),
 ];
 
 const VATTENTION: Column = &[
@@ -240,14 +263,14 @@ const B300: Column = &[
     ),
     (Call::Map, flat(&[(0, 1_000)])),
     (Call::SetAccess, Cost::per_mapping(&[(0, 1_000)])),
-    // Not measured: rtxpro6000's, and h100's.
+    // Not measured: rtxpro6000's, and the dearest.
     (Call::Unmap, Cost::per_mapping(&[(0, 39_000)])),
-    (Call::Release, Cost::by_size(RELEASE_H100)),
+    (Call::Release, Cost::by_size(DEAREST_RELEASE)),
 ];
 
 /// `cuMemAlloc`.
 const ALLOCATE: Points =
-    &[(2 * MIB, 223_000), (128 * MIB, 286_000), (GIB, 388_000), (4 * GIB, 631_000)];
+    &[(2 * MIB, 223_000), (128 * MIB, 286_000), (GIB, 388_000), (4 * GIB, 1_747_943)];
 
 /// What all columns share: see the sources at the head.
 const COMMON: Column = &[
@@ -255,14 +278,23 @@ const COMMON: Column = &[
     (Call::Allocate, Cost::by_size(ALLOCATE)),
     (Call::AllocateManaged, Cost::by_size(ALLOCATE)),
     (Call::Advise, flat(&[(0, 10_000)])),
-    (Call::Prefetch, flat(&[(0, 10_000)])),
+    (
+        Call::Prefetch,
+        Cost::by_size(&[
+            (2 * MIB, 10_000),
+            (16 * MIB, 79_916),
+            (64 * MIB, 274_510),
+            (256 * MIB, 938_974),
+            (GIB, 5_095_753),
+        ]),
+    ),
     (
         Call::Free,
         Cost::by_size(&[
             (2 * MIB, 75_000),
             (128 * MIB, 152_000),
-            (GIB, 481_000),
-            (4 * GIB, 1_600_000),
+            (GIB, 690_329),
+            (4 * GIB, 2_912_108),
         ]),
     ),
     (Call::AddressRange, flat(&[(0, 500)])),
@@ -285,11 +317,34 @@ const COMMON: Column = &[
     (Call::Synchronize, flat(&[(0, 5_000)])),
     (
         Call::HostAllocate,
-        Cost::by_size(&[(4 * KIB, 150_000), (2 * MIB, 670_000), (8 * GIB, 2_700_000_000)]),
+        Cost::by_size(&[
+            (4 * KIB, 150_000),
+            (2 * MIB, 967_597),
+            (32 * MIB, 18_290_041),
+            (256 * MIB, 99_607_925),
+            (GIB, 539_536_286),
+        ]),
     ),
-    (Call::HostFree, Cost::by_size(&[(4 * KIB, 100_000), (2 * MIB, 150_000)])),
+    (
+        Call::HostFree,
+        Cost::by_size(&[
+            (4 * KIB, 100_000),
+            (2 * MIB, 386_433),
+            (32 * MIB, 5_411_220),
+            (256 * MIB, 26_431_273),
+            (GIB, 154_093_220),
+        ]),
+    ),
     (Call::HostRegister, Cost::by_size(&[(4 * KIB, 100_000), (8 * GIB, 920_000_000)])),
-    (Call::HostUnregister, flat(&[(0, 150_000)])),
+    (
+        Call::HostUnregister,
+        Cost::by_size(&[
+            (4 * KIB, 150_000),
+            (32 * MIB, 622_215),
+            (256 * MIB, 5_370_676),
+            (GIB, 21_058_955),
+        ]),
+    ),
     (Call::CopyToHost, Cost::by_size(&[(0, 10_000), (2 * MIB, 65_000)])),
     (Call::CopyToDevice, Cost::by_size(&[(0, 10_000), (2 * MIB, 65_000)])),
 ];

@@ -7,7 +7,7 @@
 //! thread has completed something. If none ever does, it sleeps for ever, as on a real driver.
 //!
 //! **Meanwhile** other threads' calls go on, but for those that create, destroy or allocate
-//! ([`crate::Call`]): driver 580 has them wait until the queue has room (docs/benchmarks/gpu.md,
+//! ([`crate::Call`]): driver 580 has them wait until the queue has room (docs/benchmarks,
 //! "While one thread blocks on a full queue"). That page asked about creating events and streams,
 //! destroying events, `cuMemAlloc` and `cuMemAllocHost`; the calls that undo these wait here, too.
 //! Only launches fill a queue there; here all that is enqueued does.

@@ -36,7 +36,7 @@
 //!   management, but these two may wait, as `cuMemFree` does. Creating, mapping and setting access
 //!   do not count: PyTorch's expandable segments grow by them while they capture.
 //!
-//! Driver 580 (docs/benchmarks/gpu.md) is less strict with three: unmapping and releasing are legal
+//! Driver 580 (docs/benchmarks) is less strict with three: unmapping and releasing are legal
 //! in any mode; `cuMemFree`, and waiting for another stream, in relaxed and thread-local mode.
 //!
 //! Simplified: a graph keeps its touches in the order in which they were captured, as if its

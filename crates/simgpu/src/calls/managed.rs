@@ -32,7 +32,7 @@
 //! "Forest: access-aware GPU UVM management"), and a fault takes 20 to 50 µs (Zheng et al.,
 //! "Towards high performance paged memory for GPUs", HPCA 2016). Its way over the bus is priced
 //! as a copy between pinned memory and the device. Both are time of the stream, and dearer than on
-//! an H200 (docs/benchmarks/gpu.md), where 256 MiB were prefetched in 5.5 ms and touched in 32.7 ms:
+//! an H200 (docs/benchmarks/nvidia_h200), where 256 MiB were prefetched in 5.5 ms and touched in 32.7 ms:
 //! here 7 and 45. What an allocation evicts is time of the call.
 
 use crate::call::Call;
@@ -102,6 +102,8 @@ impl Machine {
         for page in pages_of(address..address + bytes, page_bytes) {
             state.managed.advise(page, &change);
         }
+        let owner = state.context_device(context)?;
+        state.charge_size(owner, Call::Advise, bytes, 0);
         Ok(())
     }
 
@@ -124,6 +126,7 @@ impl Machine {
         for page in pages_of(address..address + bytes, page_bytes) {
             moved_ns = moved_ns.saturating_add(state.move_page(page, place, page_bytes));
         }
+        state.charge_size(owner, Call::Prefetch, bytes, 0);
         state.note_paging(owner, 0, moved_ns);
         state.enqueue(slot, Vec::new(), moved_ns)?;
         Ok(())

@@ -9,7 +9,7 @@
 //! - a reservation is freed by its exact address and size, with nothing mapped in it;
 //! - at most `Config::most_mappings` mappings are accessible at once.
 //!
-//! Driver 580 (docs/benchmarks/gpu.md) lets some mistakes pass that are refused here: it maps over
+//! Driver 580 (docs/benchmarks) lets some mistakes pass that are refused here: it maps over
 //! the end of a reservation, sets access over a hole, and unmaps where nothing is mapped.
 
 use crate::call::Call;

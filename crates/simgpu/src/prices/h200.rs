@@ -1,4 +1,4 @@
-//! What an H200 was measured to charge: `docs/benchmarks/gpu.md`. Where a size cost less than a
+//! What an H200 was measured to charge: `docs/benchmarks/nvidia_h200/gpu.md`. Where a size cost less than a
 //! smaller one, it has the price of the smaller.
 
 use super::{Column, GIB, KIB, MIB, flat};

@@ -1,8 +1,8 @@
 //! `cargo xtask gpu`: measures a GPU, its driver, and Genesis on them.
 //!
 //! `crates/gpu-probe` measures. This builds the folder that it runs from (`bundle`), starts it, and
-//! writes the results to the project's own folder; those of the simulated driver, where there is no
-//! GPU, to the build folder. The built folder runs without cargo and without this repository:
+//! writes the results to the project's own folder for that GPU; those of the simulated driver, where
+//! there is no GPU, to the build folder. The built folder runs without cargo and without this repository:
 //! `FOLDER/run` on the machine with the GPU.
 
 mod bundle;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use steps::{Outcome, Step, root, run, target_folder};
 
-/// Where the results of a GPU go, from the root of the repository.
+/// Where the results of GPUs go, each in a folder of its name, from the root of the repository.
 const RESULTS: &str = "docs/benchmarks";
 /// Where those of the simulated driver go, from the build folder.
 const SIMULATED_RESULTS: &str = "gpu/results";
@@ -47,10 +47,9 @@ pub(crate) fn gpu(arguments: &Arguments) -> Outcome {
 fn measure(folder: &Path, python: Option<&Path>) -> Outcome {
     let program = std::path::absolute(folder.join(bundle::RUN))
         .map_err(|error| format!("{}: {error}", folder.display()))?;
-    let results = if has_driver(folder) {
-        root().join(RESULTS)
-    } else {
-        target_folder().join(SIMULATED_RESULTS)
+    let results = match gpu_name(folder) {
+        Some(name) => root().join(RESULTS).join(folder_name(&name)),
+        None => target_folder().join(SIMULATED_RESULTS),
     };
     let mut step = Step::new(program, &["--output"]);
     step.extend([results]);
@@ -60,8 +59,27 @@ fn measure(folder: &Path, python: Option<&Path>) -> Outcome {
     run(&step)
 }
 
-/// Returns true if the machine has a driver and a GPU.
-fn has_driver(folder: &Path) -> bool {
-    let asked = Command::new(folder.join(bundle::PROBE)).arg("machine").output();
-    asked.is_ok_and(|output| output.status.success())
+/// What the driver calls the machine's GPU; `None` if there is no driver, or no GPU.
+fn gpu_name(folder: &Path) -> Option<String> {
+    let asked = Command::new(folder.join(bundle::PROBE)).arg("machine").output().ok()?;
+    let machine: serde_json::Value = serde_json::from_slice(&asked.stdout).ok()?;
+    Some(machine["gpu"].as_str()?.to_owned())
+}
+
+/// A name in small letters, digits and underscores.
+fn folder_name(name: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric();
+    let words = name.split(|character| !is_plain(character)).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("_").to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_named_as_the_gpu() {
+        assert_eq!(folder_name("NVIDIA H100 80GB HBM3"), "nvidia_h100_80gb_hbm3");
+        assert_eq!(folder_name("Tesla T4 (A/B) "), "tesla_t4_a_b");
+    }
 }
