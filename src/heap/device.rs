@@ -318,15 +318,13 @@ impl<'a> DeviceHeap<'a> {
 
     /// The current levels, and the peaks brought up to date.
     pub(super) fn levels(self) -> (Snapshot, Snapshot) {
-        let mut peaks = self.peaks.lock();
-        let now = self.add_up(&mut peaks, Turn::Alone);
-        (now, peaks.levels())
+        self.peaks.work_here(|peaks, turn| (self.add_up(peaks, turn), peaks.levels()))
     }
 
     /// Updates peaks and watermarks.
     #[cold]
     pub(super) fn refresh_peaks(self) {
-        self.add_up(&mut self.peaks.lock(), Turn::Alone);
+        self.peaks.work_here(|peaks, turn| self.add_up(peaks, turn));
     }
 
     /// Updates peaks and watermarks; returns the sums over the lanes and what is outside of them.

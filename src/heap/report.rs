@@ -111,9 +111,12 @@ impl DeviceHeap<'_> {
     pub(super) fn reset_peaks(self) {
         self.lanes().for_each(|lane| lane.lock().strategy.reset_peaks());
         self.ledger.reset_peak();
-        let mut peaks = self.peaks.lock();
-        peaks.forget();
-        self.add_up(&mut peaks, Turn::Alone);
+        self.peaks.work_here(|peaks, turn| {
+            if turn == Turn::Alone {
+                peaks.forget();
+            }
+            self.add_up(peaks, turn);
+        });
     }
 
     /// `Heap::largest_allocations` of the device.

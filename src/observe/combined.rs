@@ -25,16 +25,26 @@ pub enum Turn {
 }
 
 impl<T> Combined<T> {
-    /// Waits until the lock is free and takes it.
-    pub fn lock(&self) -> Guard<'_, T, { rank::DEVICE }> {
-        self.value.lock()
-    }
-
     /// Sees to it that `work` begins after this call did: here, or in the thread that has the lock,
     /// perhaps after this call has ended. `work` is called with the lock, and ends it.
-    pub fn work(&self, mut work: impl FnMut(Guard<'_, T, { rank::DEVICE }>, Turn)) {
+    pub fn work(&self, work: impl FnMut(Guard<'_, T, { rank::DEVICE }>, Turn)) {
         self.is_wanted.store(true, Relaxed);
-        let mut turn = Turn::Alone;
+        self.work_while_wanted(Turn::Alone, work);
+    }
+
+    /// Waits for the lock, works, and returns the result. It is also what others want that came
+    /// meanwhile: then it is done again.
+    pub fn work_here<R>(&self, mut work: impl FnMut(&mut T, Turn) -> R) -> R {
+        let mut result = work(&mut *self.value.lock(), Turn::Alone);
+        self.work_while_wanted(Turn::Crowded, |mut value, turn| result = work(&mut value, turn));
+        result
+    }
+
+    fn work_while_wanted(
+        &self,
+        mut turn: Turn,
+        mut work: impl FnMut(Guard<'_, T, { rank::DEVICE }>, Turn),
+    ) {
         for _ in 0..MOST_ROUNDS {
             // An owner ends its lock before it looks whether more is wanted.
             fence(SeqCst);
@@ -77,9 +87,9 @@ mod tests {
             combined.is_wanted.store(true, Relaxed);
         };
         combined.work(|value, _| ask_again(value));
-        assert_eq!(*combined.lock(), MOST_ROUNDS);
+        assert_eq!(*combined.value.lock(), MOST_ROUNDS);
         combined.work(|mut value, _| *value += 1);
-        assert_eq!(*combined.lock(), MOST_ROUNDS + 1, "what was left is done once");
+        assert_eq!(*combined.value.lock(), MOST_ROUNDS + 1, "what was left is done once");
     }
 }
 
@@ -91,23 +101,34 @@ mod models {
     use crate::base::sync::atomic::AtomicU32;
     use crate::base::sync::schedules;
 
-    /// Work that was left to another thread sees what was done before it was asked for.
+    /// Work that was left to another thread sees what was done before it was asked for. The first
+    /// thread does its work itself.
     #[test]
     fn no_work_is_lost() {
         schedules::explore(|_| {
             let both = Arc::new((AtomicU32::new(0), Combined::<u32>::default()));
             let threads: Vec<_> = (0..3)
-                .map(|_| {
+                .map(|number| {
                     let both = Arc::clone(&both);
                     shuttle::thread::spawn(move || {
                         let (done, seen) = &*both;
-                        done.fetch_add(1, Relaxed);
-                        seen.work(|mut seen, _| *seen = done.load(Relaxed));
+                        let before = done.fetch_add(1, Relaxed);
+                        let look = |seen: &mut u32| {
+                            *seen = done.load(Relaxed);
+                            *seen
+                        };
+                        if number == 0 {
+                            assert!(seen.work_here(|seen, _| look(seen)) > before);
+                        } else {
+                            seen.work(|mut seen, _| {
+                                look(&mut seen);
+                            });
+                        }
                     })
                 })
                 .collect();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            assert_eq!(*both.1.lock(), 3);
+            assert_eq!(*both.1.value.lock(), 3);
         });
     }
 }

@@ -34,9 +34,10 @@ impl Device {
     }
 
     fn refresh(&self) -> Snapshot {
-        let mut peaks = self.peaks.lock();
-        peaks.refresh(self.lanes.iter(), NOTHING, Turn::Alone);
-        peaks.levels()
+        self.peaks.work_here(|peaks, turn| {
+            peaks.refresh(self.lanes.iter(), NOTHING, turn);
+            peaks.levels()
+        })
     }
 }
 
