@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use genesis_replay::bisection::least;
+use genesis_replay::report::Report;
 
 use crate::queue::side_by_side;
 use crate::results::{Measured, Rounds, failed};
@@ -25,6 +26,12 @@ use steps::Outcome;
 const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_"];
 /// The smallest device is found to this part of the live peak.
 const RESOLUTION: f64 = 0.001;
+
+/// Two threads are timed by passes that other load left alone: there must be enough of them. Where a
+/// process makes its warm passes in less time, it makes more, …
+const LEAST_TIMED_NS: f64 = 150e6;
+/// … by this factor at most.
+const MOST_FACTOR: f64 = 8.0;
 
 /// How long a process may run. A replay takes seconds; one that takes this long does not end.
 const MOST_SECONDS: u32 = 900;
@@ -47,7 +54,7 @@ pub(crate) fn times(
     subject: &Subject,
     passes: u16,
 ) -> Result<Measured, String> {
-    let on_threads = |threads| {
+    let with_passes = |threads, passes| {
         let how = Replay { threads, passes, device_bytes: AMPLE_BYTES };
         let run = replay(tools, trace, subject, how)?;
         run.completed().cloned().ok_or_else(|| {
@@ -55,18 +62,27 @@ pub(crate) fn times(
             format!("{} under {}, with ample memory: {trouble}", trace.name, subject.name)
         })
     };
+    let first = with_passes(1, passes)?;
+    let factor = factor(&first);
+    let on_threads = |threads| with_passes(threads, passes.saturating_mul(factor));
     let processes = std::thread::scope(|scope| {
         let other = scope.spawn(|| on_threads(1));
         let one = on_threads(1);
         [one, other.join().unwrap_or_else(|_| Err("a replay panicked".to_owned()))]
     });
     Ok(Measured {
-        single: Rounds(vec![on_threads(1)?]),
+        single: Rounds(vec![if factor > 1 { on_threads(1)? } else { first }]),
         double: Rounds(vec![on_threads(2)?]),
         processes: Rounds(processes.into_iter().collect::<Result<_, _>>()?),
         smallest_device_bytes: None,
         instructions_per_call: None,
     })
+}
+
+/// How many times as many passes a process is to make.
+fn factor(first: &Report) -> u16 {
+    let warm_ns = first.warm.iter().map(|pass| pass.ns_per_call).sum::<f64>() * first.calls as f64;
+    (LEAST_TIMED_NS / warm_ns.max(1.0)).ceil().clamp(1.0, MOST_FACTOR) as u16
 }
 
 /// Finds the smallest device on which so many passes complete for each of `searches`, and writes it
