@@ -318,13 +318,22 @@ impl<'a> DeviceHeap<'a> {
 
     /// The current levels, and the peaks brought up to date.
     pub(super) fn levels(self) -> (Snapshot, Snapshot) {
-        self.peaks.work_here(|peaks, turn| (self.add_up(peaks, turn), peaks.levels()))
+        self.with_peaks(|peaks| (self.add_up(peaks, Turn::Alone), peaks.levels()))
+    }
+
+    /// Works on the peaks. What other threads want of them meanwhile is left to this one.
+    pub(super) fn with_peaks<R>(self, work: impl FnOnce(&mut Peaks) -> R) -> R {
+        let result = work(&mut self.peaks.lock());
+        if self.peaks.is_wanted() {
+            self.settle();
+        }
+        result
     }
 
     /// Updates peaks and watermarks.
     #[cold]
     pub(super) fn refresh_peaks(self) {
-        self.peaks.work_here(|peaks, turn| self.add_up(peaks, turn));
+        self.with_peaks(|peaks| self.add_up(peaks, Turn::Alone));
     }
 
     /// Updates peaks and watermarks; returns the sums over the lanes and what is outside of them.

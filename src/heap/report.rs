@@ -111,11 +111,9 @@ impl DeviceHeap<'_> {
     pub(super) fn reset_peaks(self) {
         self.lanes().for_each(|lane| lane.lock().strategy.reset_peaks());
         self.ledger.reset_peak();
-        self.peaks.work_here(|peaks, turn| {
-            if turn == Turn::Alone {
-                peaks.forget();
-            }
-            self.add_up(peaks, turn);
+        self.with_peaks(|peaks| {
+            peaks.forget();
+            self.add_up(peaks, Turn::Alone);
         });
     }
 

@@ -25,30 +25,25 @@ pub enum Turn {
 }
 
 impl<T> Combined<T> {
+    /// Waits until the lock is free and takes it. Afterwards the caller asks [`Self::is_wanted`].
+    pub fn lock(&self) -> Guard<'_, T, { rank::DEVICE }> {
+        self.value.lock()
+    }
+
+    /// Returns true if work is wanted that nobody does: call [`Self::work`].
+    pub fn is_wanted(&self) -> bool {
+        // An owner ends its lock before it asks.
+        fence(SeqCst);
+        self.is_wanted.load(Relaxed)
+    }
+
     /// Sees to it that `work` begins after this call did: here, or in the thread that has the lock,
     /// perhaps after this call has ended. `work` is called with the lock, and ends it.
-    pub fn work(&self, work: impl FnMut(Guard<'_, T, { rank::DEVICE }>, Turn)) {
+    pub fn work(&self, mut work: impl FnMut(Guard<'_, T, { rank::DEVICE }>, Turn)) {
         self.is_wanted.store(true, Relaxed);
-        self.work_while_wanted(Turn::Alone, work);
-    }
-
-    /// Waits for the lock, works, and returns the result. It is also what others want that came
-    /// meanwhile: then it is done again.
-    pub fn work_here<R>(&self, mut work: impl FnMut(&mut T, Turn) -> R) -> R {
-        let mut result = work(&mut *self.value.lock(), Turn::Alone);
-        self.work_while_wanted(Turn::Crowded, |mut value, turn| result = work(&mut value, turn));
-        result
-    }
-
-    fn work_while_wanted(
-        &self,
-        mut turn: Turn,
-        mut work: impl FnMut(Guard<'_, T, { rank::DEVICE }>, Turn),
-    ) {
+        let mut turn = Turn::Alone;
         for _ in 0..MOST_ROUNDS {
-            // An owner ends its lock before it looks whether more is wanted.
-            fence(SeqCst);
-            if !self.is_wanted.load(Relaxed) {
+            if !self.is_wanted() {
                 return;
             }
             let Some(value) = self.value.try_lock() else { return };
@@ -87,9 +82,11 @@ mod tests {
             combined.is_wanted.store(true, Relaxed);
         };
         combined.work(|value, _| ask_again(value));
-        assert_eq!(*combined.value.lock(), MOST_ROUNDS);
+        assert_eq!(*combined.lock(), MOST_ROUNDS);
+        assert!(combined.is_wanted());
         combined.work(|mut value, _| *value += 1);
-        assert_eq!(*combined.value.lock(), MOST_ROUNDS + 1, "what was left is done once");
+        assert_eq!(*combined.lock(), MOST_ROUNDS + 1, "what was left is done once");
+        assert!(!combined.is_wanted());
     }
 }
 
@@ -101,8 +98,8 @@ mod models {
     use crate::base::sync::atomic::AtomicU32;
     use crate::base::sync::schedules;
 
-    /// Work that was left to another thread sees what was done before it was asked for. The first
-    /// thread does its work itself.
+    /// Work that was left to another thread sees what was done before it was asked for; the first
+    /// thread has the lock for something else.
     #[test]
     fn no_work_is_lost() {
         schedules::explore(|_| {
@@ -112,23 +109,19 @@ mod models {
                     let both = Arc::clone(&both);
                     shuttle::thread::spawn(move || {
                         let (done, seen) = &*both;
-                        let before = done.fetch_add(1, Relaxed);
-                        let look = |seen: &mut u32| {
-                            *seen = done.load(Relaxed);
-                            *seen
-                        };
+                        done.fetch_add(1, Relaxed);
                         if number == 0 {
-                            assert!(seen.work_here(|seen, _| look(seen)) > before);
-                        } else {
-                            seen.work(|mut seen, _| {
-                                look(&mut seen);
-                            });
+                            let mut seen = seen.lock();
+                            *seen = done.load(Relaxed);
+                        }
+                        if number > 0 || seen.is_wanted() {
+                            seen.work(|mut seen, _| *seen = done.load(Relaxed));
                         }
                     })
                 })
                 .collect();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            assert_eq!(*both.1.value.lock(), 3);
+            assert_eq!(*both.1.lock(), 3);
         });
     }
 }

@@ -34,10 +34,15 @@ impl Device {
     }
 
     fn refresh(&self) -> Snapshot {
-        self.peaks.work_here(|peaks, turn| {
-            peaks.refresh(self.lanes.iter(), NOTHING, turn);
+        let levels = {
+            let mut peaks = self.peaks.lock();
+            peaks.refresh(self.lanes.iter(), NOTHING, Turn::Alone);
             peaks.levels()
-        })
+        };
+        if self.peaks.is_wanted() {
+            self.settle(Watermark::Crossed);
+        }
+        levels
     }
 }
 
