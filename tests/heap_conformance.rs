@@ -93,6 +93,7 @@ macro_rules! cases {
             limits::threads_together_keep_the_limit
             limits::the_cache_limit
             limits::the_cache_limit_holds_when_waiting_blocks_become_free
+            limits::the_cache_limit_of_many_threads
             limits::the_reserve
             limits::the_collection_threshold
             limits::age_in_allocations

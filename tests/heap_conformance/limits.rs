@@ -116,6 +116,36 @@ pub fn the_cache_limit_holds_when_waiting_blocks_become_free(subject: Subject) {
     rig.finish();
 }
 
+/// Threads free at the same time, while another reads statistics: each leaves to the one at the sums what
+/// it wants of them.
+pub fn the_cache_limit_of_many_threads(subject: Subject) {
+    const LIMIT_BYTES: u64 = 32 * MIB;
+    let rig = subject.plan().set(|settings| settings.cache_size_bytes = Some(LIMIT_BYTES)).start();
+    for round in 0..20 {
+        std::thread::scope(|scope| {
+            for number in 0..4u64 {
+                let rig = &rig;
+                scope.spawn(move || {
+                    let stream = if number % 2 == 0 { A } else { B };
+                    let mut random = Random(round * 4 + number);
+                    let blocks: Vec<u64> = (0..8)
+                        .map(|_| rig.allocate((random.below(16) + 1) * MIB, stream))
+                        .collect();
+                    blocks.into_iter().for_each(|address| rig.free(address));
+                });
+            }
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let _ = rig.statistics();
+                }
+            });
+        });
+        let inactive_bytes = rig.statistics().inactive_bytes.current;
+        assert!(inactive_bytes <= LIMIT_BYTES, "{inactive_bytes} bytes are cached");
+    }
+    rig.finish();
+}
+
 /// MXNet's: a new segment that would leave less free than the reserve has the cache released.
 pub fn the_reserve(subject: Subject) {
     for (percent, is_released) in [(5.0, false), (50.0, true)] {
