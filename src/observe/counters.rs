@@ -25,9 +25,10 @@
 //!   these bytes for each such lane.
 //!
 //! **Threads do not wait for each other's refreshes** ([`Combined`](super::combined::Combined)): the one
-//! at it begins again for those that came meanwhile. Until a refresh to which none came, the peak of
-//! inactive bytes is then that of the moments of refreshes alone: on 16 processors eight threads
-//! waited for the sums in three quarters of their time, mostly because of floors.
+//! at it begins again for those that came meanwhile. When it does, it sets no floors for the peak of
+//! inactive bytes, which then rises only in a refresh, until a refresh to which no thread came sets
+//! them again. Without this, eight threads of recorded programs on 16 processors spent most of their
+//! time at the lock of the peaks, because of floors above all.
 //!
 //! Memory limits do not depend on this: the supply keeps them exactly. Exact peaks would need every
 //! lane's lock in a refresh or a locked instruction in each free. (Distributed threshold counting:

@@ -27,8 +27,8 @@ const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_
 /// The smallest device is found to this part of the live peak.
 const RESOLUTION: f64 = 0.001;
 
-/// Two threads are timed by passes that other load left alone: there must be enough of them. Where a
-/// process makes its warm passes in less time, it makes more, …
+/// What counts are passes that other load left alone, and there must be enough of them. Where a process
+/// makes its warm passes in less time, it makes more, …
 const LEAST_TIMED_NS: f64 = 150e6;
 /// … by this factor at most.
 const MOST_FACTOR: f64 = 8.0;

@@ -49,7 +49,7 @@ const SECTIONS: [Section; 13] = [
         explanation: "Of the passes after the first, of several processes, a tenth took less: \
             other load on the machine only adds to a time. In brackets over PyTorch native. Short \
             programs make more passes than others, at least a million calls in all and as many as \
-            take 0.15 s (eight million at most), as in all tables below that do not say \
+            take 0.15 s (at most eight times as many), as in all tables below that do not say \
             otherwise. This includes the replay's own loop, a nanosecond or two. Means are of the \
             ratios.",
         cell: |measured, yardstick| {

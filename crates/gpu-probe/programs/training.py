@@ -12,8 +12,8 @@ real text does, which fragments memory. The largest batch is found by doubling a
 bisection: a batch fits if a series of varied steps, the longest sequence among them, runs without
 an out-of-memory error, starting from an empty cache.
 
-What the start costs: the time of some varied steps from an empty cache, of it in the driver as far as
-Genesis calls it, and of the same steps again, each the median of a few rounds.
+What the start costs: the time of some varied steps from an empty cache, of it in the driver as far
+as Genesis calls it, and of the same steps again, each the median of a few rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WARM_UP_STEPS = 3
 TIMED_STEPS = 15
 VARIED_STEPS = 100
 FIRST_STEPS = 20
-ROUNDS = 3
+FIRST_ROUNDS = 3
 TRIAL_STEPS = 8
 MOST_BATCH = 4096
 
@@ -296,26 +296,27 @@ def main() -> None:
     timing_deadline = time.monotonic() + (deadline - time.monotonic()) / 2
     fixed = [shape.length] * TIMED_STEPS
     say(fixed_step_ms=statistics.median(trainer.timed(shape.batch, fixed, timing_deadline)))
-    varied = trainer.timed(shape.batch, lengths(shape, VARIED_STEPS, seed=7), timing_deadline)
+    drawn = lengths(shape, VARIED_STEPS, seed=7)
+    varied = trainer.timed(shape.batch, drawn, timing_deadline)
     say(varied_steps=len(varied), varied_step_ms=statistics.median(varied))
     say(slowest_varied_step_ms=max(varied))
     allocated, reserved = memory.peaks()
     say(peak_allocated_bytes=allocated, peak_reserved_bytes=reserved)
     # Lengths that ran before: a new one also loads kernels.
-    drawn = lengths(shape, VARIED_STEPS, seed=7)[:FIRST_STEPS]
+    first_drawn = drawn[:FIRST_STEPS]
     rounds = []
-    for _ in range(ROUNDS):
+    for _ in range(FIRST_ROUNDS):
         memory.empty_cache()
         before_ms = memory.driver_ms()
-        first = trainer.timed(shape.batch, drawn, timing_deadline)
+        first = trainer.timed(shape.batch, first_drawn, timing_deadline)
         driver_ms = memory.driver_ms() - before_ms
-        again = trainer.timed(shape.batch, drawn, timing_deadline)
-        if len(again) < len(drawn):
+        again = trainer.timed(shape.batch, first_drawn, timing_deadline)
+        if len(again) < FIRST_STEPS:
             break
         rounds.append((sum(first), driver_ms, sum(again)))
     if rounds:
         first_ms, driver_ms, again_ms = (statistics.median(part) for part in zip(*rounds))
-        say(first_steps=len(drawn), first_steps_ms=first_ms, same_steps_again_ms=again_ms)
+        say(first_steps=FIRST_STEPS, first_steps_ms=first_ms, same_steps_again_ms=again_ms)
         if memory.is_genesis:
             say(first_steps_driver_ms=driver_ms)
     largest_batch(

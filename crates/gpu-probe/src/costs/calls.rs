@@ -219,9 +219,9 @@ fn events_of_many_threads(bench: &mut Bench<'_>) -> Answer {
         let samples = std::thread::scope(|scope| {
             let work = || events_beside_others(driver, &start);
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_default());
-            joined.collect::<Vec<[Vec<u64>; 5]>>()
-        });
+            let joined = threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(NO_SAMPLES)));
+            joined.collect::<Answer<Vec<OfEachCall>>>()
+        })?;
         for (index, subject) in [
             kind("EventCreate", "cuEventCreate"),
             kind("StreamIsCapturing", "cuStreamIsCapturing"),
@@ -239,35 +239,37 @@ fn events_of_many_threads(bench: &mut Bench<'_>) -> Answer {
     Ok(())
 }
 
-/// The time of each call, in nanoseconds; ends where a call fails.
-fn events_beside_others(driver: &Driver, start: &Barrier) -> [Vec<u64>; 5] {
+/// Times in nanoseconds, of each of five calls.
+type OfEachCall = [Vec<u64>; 5];
+const NO_SAMPLES: OfEachCall = [const { Vec::new() }; 5];
+
+/// Makes the calls again and again, from when all threads are there.
+fn events_beside_others(driver: &Driver, start: &Barrier) -> Answer<OfEachCall> {
     const COUNT: usize = 2000;
-    let mut samples = <[Vec<u64>; 5]>::default();
     let entered = driver.enter().and_then(|()| driver.stream_create());
+    // Who fails here must not keep the others waiting.
     start.wait();
-    let mut work = |stream: Stream| -> Answer {
-        for _ in 0..COUNT {
-            let mut last = Instant::now();
-            let mut lap = |call: usize| {
-                samples[call].push(last.elapsed().as_nanos() as u64);
-                last = Instant::now();
-            };
-            let event = driver.event_create(false)?;
-            lap(0);
-            driver.is_capturing(stream)?;
-            lap(1);
-            driver.event_record(event, stream)?;
-            lap(2);
-            driver.event_query(event)?;
-            lap(3);
-            driver.event_destroy(event)?;
-            lap(4);
-        }
-        driver.stream_destroy(stream)
-    };
-    // A failure shows in the number of samples.
-    let _ = entered.and_then(&mut work);
-    samples
+    let stream = entered?;
+    let mut samples = NO_SAMPLES;
+    for _ in 0..COUNT {
+        let mut last = Instant::now();
+        let mut lap = |call: usize| {
+            samples[call].push(last.elapsed().as_nanos() as u64);
+            last = Instant::now();
+        };
+        let event = driver.event_create(false)?;
+        lap(0);
+        driver.is_capturing(stream)?;
+        lap(1);
+        driver.event_record(event, stream)?;
+        lap(2);
+        driver.event_query(event)?;
+        lap(3);
+        driver.event_destroy(event)?;
+        lap(4);
+    }
+    driver.stream_destroy(stream)?;
+    Ok(samples)
 }
 
 fn streams(bench: &mut Bench<'_>) -> Answer {
