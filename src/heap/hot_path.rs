@@ -302,7 +302,7 @@ impl DeviceHeap<'_> {
     /// The lane's live memory is at its usual low. Returns true if some of its memory is elsewhere.
     #[cold]
     fn must_come_home(self, lane: &Lane, state: &mut LaneState) -> bool {
-        state.trough.take(self.known_peak_bytes());
+        state.trough.take(lane.counters.live_peak());
         self.backing.may_have_strays(lane)
     }
 

@@ -1,10 +1,11 @@
-//! Whether the live peak rises from cycle to cycle, so that what fits in one cycle does not in the next.
+//! Whether a lane's live peak rises from cycle to cycle, so that what fits in one cycle does not in the next.
 //!
 //! A program may grow for as long as it runs: lengths that drift, a store that gets larger. Memory
 //! that was moved to fit one of its cycles would have to be moved again in the next, for ever. But
 //! more memory will be needed soon anyway.
 //!
-//! The peak is compared at each trough (`heap::trough`). It *rises* while it has become higher, by more
+//! The peak is compared at each trough (`heap::trough`): not the device's, which rises with each chance by
+//! which threads need much at the same time. It *rises* while it has become higher, by more
 //! than a part of it, in `ENOUGH` of the last sixteen cycles. Sizes drawn at random set a new record in
 //! the n-th cycle with a chance of 1/n: of 15 such programs one counts as rising, for some of its first
 //! cycles. If it took more of them, a program that grows would move memory until then, and come to rest
@@ -16,7 +17,7 @@ const ENOUGH: u32 = 6;
 /// step do not rise. At that pace what is held early is live after one to three thousand cycles.
 const RISE_PART: u64 = 16384;
 
-/// The device's live peak, followed from trough to trough of a lane.
+/// A lane's live peak, followed from trough to trough.
 #[derive(Debug, Default)]
 pub(super) struct RisingPeak {
     /// At the last trough, in bytes.

@@ -21,7 +21,7 @@
 //! The least swing keeps a program of few large blocks from a trough at each of them.
 //!
 //! When a lane's first cycle has ended is followed beside it ([`first_cycle`](super::first_cycle)), and
-//! whether the device's peak still rises from trough to trough ([`rising_peak`](super::rising_peak)).
+//! whether its live peak still rises from trough to trough ([`rising_peak`](super::rising_peak)).
 //!
 //! A lower trough becomes the usual one at once. Toward a higher one, usual moves half the way. So
 //! it follows a program that comes to keep more. Extremes are followed in steps of an eighth of a

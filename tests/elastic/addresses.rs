@@ -49,6 +49,24 @@ fn sizes_that_never_repeat_on_a_large_device() {
     }
 }
 
+/// A block cannot lie across two reservations, so a stream has one for all that it will hold: each of
+/// many has, on a device of any size.
+#[test]
+fn each_of_many_streams_has_its_memory_side_by_side() {
+    for device_bytes in [16 * GIB, 80 * GIB, 288 * GIB] {
+        let rig = ADDRESSES.plan().capacity(device_bytes).start();
+        let streams: Vec<_> = (1..=16).map(|number| StreamHandle(number * 0x1000)).collect();
+        let block_bytes = device_bytes / 16 / 8;
+        let mut live = Vec::new();
+        for _ in 0..7 {
+            live.extend(streams.iter().map(|&stream| rig.allocate(block_bytes, stream)));
+        }
+        assert_eq!(rig.usage().count(Call::Reserve), streams.len() as u64, "{device_bytes}");
+        live.into_iter().for_each(|address| rig.free(address));
+        rig.finish();
+    }
+}
+
 /// Streams that are always behind the host, so that the latest event is never complete.
 #[test]
 fn streams_that_lag_behind() {

@@ -3,7 +3,8 @@
 use genesis::base::size::{GIB, MIB};
 
 use crate::ADDRESSES;
-use crate::support::{A, Rig};
+use crate::strangers::elsewhere;
+use crate::support::{A, B, Rig};
 
 /// Some whole extents.
 const BLOCK_BYTES: u64 = 64 * MIB;
@@ -48,6 +49,20 @@ impl Scene {
         }
         self
     }
+
+    /// In each cycle another thread happens to need more than in any before, on its own stream.
+    fn with_cycles_beside_another_thread(self) -> Self {
+        for count in 1..=CYCLES {
+            let mut others = Vec::new();
+            std::thread::scope(|scope| {
+                let more = (0..count).map(|_| self.rig.allocate(BLOCK_BYTES, B));
+                elsewhere(scope, || others.extend(more));
+            });
+            self.cycle(0);
+            others.into_iter().for_each(|block| self.rig.free(block));
+        }
+        self
+    }
 }
 
 #[test]
@@ -59,5 +74,12 @@ fn memory_is_moved_only_while_the_peak_does_not_rise() {
     }
     let scene = Scene::new().with_cycles(1).with_cycles(0);
     assert!(scene.cycle(4) < 4 * BLOCK_BYTES, "it has stopped growing");
+    scene.rig.finish();
+}
+
+#[test]
+fn what_another_thread_needs_raises_no_peak_of_this_one() {
+    let scene = Scene::new().with_cycles_beside_another_thread();
+    assert!(scene.cycle(4) < 4 * BLOCK_BYTES);
     scene.rig.finish();
 }

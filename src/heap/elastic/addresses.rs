@@ -17,11 +17,12 @@ use crate::memory::{Refusal, Segment};
 const LARGE_AREA_DEVICES: u64 = 16;
 /// Its range for small blocks is this part of the memory.
 const SMALL_AREA_PART: u64 = 4;
-/// All ranges together take at most so many times the device's memory, and so many bytes. A lane
-/// for which there is no room gets a small range, and, when that is full, another as large as all
-/// that it has.
-const MOST_AREA_DEVICES: u64 = 40;
+/// All ranges together take at most so many times the device's memory, and so many bytes. Each takes at
+/// most this part of what is left. A lane for which there is hardly any gets a small range, and, when
+/// that is full, another as large as all that it has.
+const MOST_AREA_DEVICES: u64 = 64;
 const MOST_AREA_BYTES: u64 = 1 << 43;
+const LEFT_PART: u64 = 4;
 /// A range is at most so many bytes, so that a few lanes of several devices have one each.
 const LARGEST_AREA_BYTES: u64 = 1 << 41;
 const LEAST_SMALL_AREA_BYTES: u64 = 64 * MIB;
@@ -72,15 +73,23 @@ impl Extents {
         let held_bytes = climb.lane.lock().area_bytes(class);
         let doubling_bytes = held_bytes.max(least_bytes);
         let most_bytes = device_bytes.saturating_mul(MOST_AREA_DEVICES).min(MOST_AREA_BYTES);
+        let range_beside = |all_bytes: u64| {
+            let share_bytes = most_bytes.saturating_sub(all_bytes) / LEFT_PART;
+            let range_bytes = range_bytes.min(share_bytes / granule_bytes * granule_bytes);
+            Some(range_bytes).filter(|&range_bytes| range_bytes >= doubling_bytes)
+        };
         // Counted first: many threads may be here at once.
-        let is_plenty = |all: u64| all.checked_add(range_bytes).filter(|&all| all <= most_bytes);
-        let counted = self.area_bytes.fetch_update(Relaxed, Relaxed, is_plenty);
+        let count_it = |all_bytes| Some(all_bytes + range_beside(all_bytes)?);
+        let counted = self.area_bytes.fetch_update(Relaxed, Relaxed, count_it);
+        let counted_bytes = counted.ok().and_then(range_beside);
         // One range, so that addresses are in the order in which memory was made.
         let communication = climb.device.pools.communication(climb.lane.pool());
         let alignment_bytes =
             communication.as_ref().map_or(0, |made_for| made_for.handles().granularity_bytes());
-        let has_range = counted.is_ok() || communication.is_some();
-        let first_bytes = if has_range { range_bytes } else { doubling_bytes };
+        let first_bytes = match communication {
+            Some(_) => range_bytes,
+            None => counted_bytes.unwrap_or(doubling_bytes),
+        };
         let mut reserved = Err(Refusal::Limit);
         for area_bytes in [first_bytes, doubling_bytes, bytes] {
             let area_bytes = area_bytes.max(bytes).next_multiple_of(granule_bytes);
@@ -94,9 +103,7 @@ impl Extents {
             // A smaller gap may do, perhaps once unused areas are gone.
             self.release_bare_areas(climb.device);
         }
-        if counted.is_ok() {
-            self.area_bytes.fetch_sub(range_bytes, Relaxed);
-        }
+        self.area_bytes.fetch_sub(counted_bytes.unwrap_or(0), Relaxed);
         let area = reserved?;
         self.area_bytes.fetch_add(area.bytes, Relaxed);
         climb.lane.lock().add_area(area);

@@ -1,9 +1,9 @@
 //! How much a device may hold, and how large new extents are.
 //!
 //! ```text
-//! live peak = the most that was ever live on the device, whatever statistics were reset
-//! limit     = live peak + slack                  above it, memory is moved before more is made;
-//!                 of a household apart (`household`) its own live peak and its share of the slack
+//! live peak = the most that was ever live on the device, whatever statistics were reset; of a household
+//!                 apart (`household`) its lanes' own live peaks, together
+//! limit     = live peak + slack                  above it, memory is moved before more is made
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
 //!                 in a lane's first cycle, for requests that raise the live peak (in a household
@@ -183,7 +183,11 @@ impl Extents {
             ElasticPolicy::Tight => TIGHT,
         };
         let granule_bytes = self.store.granule_bytes();
-        let peak_bytes = device.most_live_bytes(block_bytes);
+        // A household apart is like a program of its own.
+        let peak_bytes = match reach {
+            Reach::Device => device.most_live_bytes(block_bytes),
+            Reach::Household(household) => household.peak_bytes,
+        };
         let reserved_bytes = device.ledger.reserved_bytes();
         let usable_bytes = device.left_bytes().min(climb.pool_room_bytes());
         let least_slack_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
@@ -205,7 +209,7 @@ impl Extents {
         };
         let slack_bytes = if is_peak_rising {
             early_slack_bytes
-        } else if is_early && climb.lenders().next().is_some() {
+        } else if is_early && climb.lenders().any(|lane| reach.includes(climb, lane)) {
             at_least(bounds.lent_slack_part)
         } else {
             slack_bytes

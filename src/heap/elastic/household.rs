@@ -3,16 +3,16 @@
 //! Lanes whose streams one thread drives lend each other memory, and soon it moves in the same way in
 //! each cycle, by remembered views. Lanes that no thread has in common are *strangers*. How their
 //! cycles overlap differs each time, so memory that strangers lend each other moves for ever, and
-//! breaks up the layouts of both. It saves no memory if they need their most at the same time.
+//! breaks up the layouts of both. In the end more is held than if nobody lent.
 //!
-//! So a request takes nothing of strangers, and its household may hold what it alone needs, while
+//! So a request takes nothing of strangers, and its household grows like a program of its own, while
 //!
 //! ```text
-//! sum of the lanes' own live peaks ≤ live peak × (1 + 1 / APART_PART)
+//! sum of the lanes' own live peaks ≤ MOST_APART × live peak
 //! ```
 //!
 //! memory was never short, and the device then holds at most that sum and twice the slack. Otherwise
-//! every lane lends.
+//! every lane lends: many threads that need their most in turns, or few on a device that they fill.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,8 +20,9 @@ use super::super::lane::Lane;
 use super::super::state::{Climb, Extents};
 use super::ablation::Part;
 
-/// Households are kept apart if that takes at most this part of the live peak.
-const APART_PART: u64 = 4;
+/// Households are kept apart if that takes at most so many times the live peak. Up to four threads are
+/// always apart where there is room.
+const MOST_APART: u64 = 4;
 
 /// Whose memory a request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +72,7 @@ impl Extents {
                 household.held_bytes += lane.counters.held_bytes();
             }
         }
-        let most_bytes = live_peak_bytes + live_peak_bytes / APART_PART;
-        if household.all_peaks_bytes <= most_bytes {
+        if household.all_peaks_bytes <= live_peak_bytes.saturating_mul(MOST_APART) {
             Reach::Household(household)
         } else {
             Reach::Device
@@ -81,18 +81,18 @@ impl Extents {
 }
 
 impl Household {
-    /// How much more it may hold, with its share of the device's slack.
+    /// How much more it may hold, with this slack.
     pub(super) fn room_bytes(self, slack_bytes: u64) -> u64 {
-        let share = u128::from(slack_bytes) * u128::from(self.peak_bytes)
-            / u128::from(self.all_peaks_bytes.max(1));
-        (self.peak_bytes + share as u64).saturating_sub(self.held_bytes)
+        (self.peak_bytes + slack_bytes).saturating_sub(self.held_bytes)
     }
 
     /// How much more the device may hold, of which `reserved_bytes` are held, before the household
-    /// uses memory of strangers. A lane alone needs the slack and hardly more; so twice the slack is
-    /// passed only where strangers keep more than they need.
+    /// uses memory of strangers. A household alone needs its slack and hardly more; so twice the slack of
+    /// all is passed only where strangers keep more than they need.
     pub(super) fn apart_bytes(self, slack_bytes: u64, reserved_bytes: u64) -> u64 {
-        (self.all_peaks_bytes + 2 * slack_bytes).saturating_sub(reserved_bytes)
+        let slacks_bytes = u128::from(slack_bytes) * u128::from(self.all_peaks_bytes)
+            / u128::from(self.peak_bytes.max(1));
+        (self.all_peaks_bytes + 2 * slacks_bytes as u64).saturating_sub(reserved_bytes)
     }
 }
 
@@ -140,17 +140,17 @@ mod tests {
     use super::Household;
 
     #[test]
-    fn a_household_may_hold_its_peak_and_its_share_of_the_slack() {
+    fn a_household_may_hold_its_peak_and_its_slack() {
         let household =
             |held_bytes| Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes };
-        assert_eq!(household(90).room_bytes(20), 15);
-        assert_eq!(household(200).room_bytes(20), 0);
+        assert_eq!(household(90).room_bytes(5), 15);
+        assert_eq!(household(200).room_bytes(5), 0);
     }
 
     #[test]
-    fn strangers_are_apart_up_to_all_peaks_and_twice_the_slack() {
+    fn strangers_are_apart_up_to_all_peaks_and_twice_all_slacks() {
         let household = Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes: 90 };
-        assert_eq!(household.apart_bytes(20, 430), 10);
-        assert_eq!(household.apart_bytes(20, 500), 0);
+        assert_eq!(household.apart_bytes(5, 430), 10);
+        assert_eq!(household.apart_bytes(5, 500), 0);
     }
 }
