@@ -11,7 +11,7 @@
 //! sum of the lanes' own live peaks ≤ MOST_APART × live peak
 //! ```
 //!
-//! memory was never short, and the device then holds at most that sum and twice the slack. Otherwise
+//! memory was never short, and the device then holds at most that sum and twice their slack. Otherwise
 //! every lane lends: many threads that need their most in turns, or few on a device that they fill.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,6 +42,8 @@ pub(super) struct Household {
     pub(super) all_peaks_bytes: u64,
     /// What they hold.
     pub(super) held_bytes: u64,
+    /// How many lanes there are, those of strangers too.
+    pub(super) lanes: u64,
 }
 
 impl Extents {
@@ -63,8 +65,10 @@ impl Extents {
             peak_bytes: own_peak_bytes,
             all_peaks_bytes: own_peak_bytes,
             held_bytes: own.held_bytes(),
+            lanes: 1,
         };
         for lane in lenders {
+            household.lanes += 1;
             let peak_bytes = lane.counters.live_peak();
             household.all_peaks_bytes += peak_bytes;
             if !climb.is_stranger(lane) {
@@ -88,11 +92,10 @@ impl Household {
 
     /// How much more the device may hold, of which `reserved_bytes` are held, before the household
     /// uses memory of strangers. A household alone needs its slack and hardly more; so twice the slack of
-    /// all is passed only where strangers keep more than they need.
+    /// all, were they like this one, is passed only where strangers keep more than they need.
     pub(super) fn apart_bytes(self, slack_bytes: u64, reserved_bytes: u64) -> u64 {
-        let slacks_bytes = u128::from(slack_bytes) * u128::from(self.all_peaks_bytes)
-            / u128::from(self.peak_bytes.max(1));
-        (self.all_peaks_bytes + 2 * slacks_bytes as u64).saturating_sub(reserved_bytes)
+        let like_this_one = (self.all_peaks_bytes / self.peak_bytes.max(1)).min(self.lanes);
+        (self.all_peaks_bytes + 2 * slack_bytes * like_this_one).saturating_sub(reserved_bytes)
     }
 }
 
@@ -139,18 +142,21 @@ impl Climb<'_> {
 mod tests {
     use super::Household;
 
+    const HOUSEHOLD: Household =
+        Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes: 90, lanes: 8 };
+
     #[test]
     fn a_household_may_hold_its_peak_and_its_slack() {
-        let household =
-            |held_bytes| Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes };
-        assert_eq!(household(90).room_bytes(5), 15);
-        assert_eq!(household(200).room_bytes(5), 0);
+        assert_eq!(HOUSEHOLD.room_bytes(5), 15);
+        assert_eq!(Household { held_bytes: 200, ..HOUSEHOLD }.room_bytes(5), 0);
     }
 
     #[test]
     fn strangers_are_apart_up_to_all_peaks_and_twice_all_slacks() {
-        let household = Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes: 90 };
-        assert_eq!(household.apart_bytes(5, 430), 10);
-        assert_eq!(household.apart_bytes(5, 500), 0);
+        assert_eq!(HOUSEHOLD.apart_bytes(5, 430), 10);
+        assert_eq!(HOUSEHOLD.apart_bytes(5, 500), 0);
+        // There cannot be more households than lanes.
+        let small = Household { peak_bytes: 1, ..HOUSEHOLD };
+        assert_eq!(small.apart_bytes(5, 430), 50);
     }
 }
