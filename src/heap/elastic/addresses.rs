@@ -18,8 +18,9 @@ const LARGE_AREA_DEVICES: u64 = 16;
 /// Its range for small blocks is this part of the memory.
 const SMALL_AREA_PART: u64 = 4;
 /// All ranges together take at most so many times the device's memory, and so many bytes. Each takes at
-/// most this part of what is left. A lane for which there is hardly any gets a small range, and, when
-/// that is full, another as large as all that it has.
+/// most this part of what is left, a power of two, so that ranges come to lie where others were: the
+/// directory keeps a table for each place. A lane for which there is hardly any gets a small range, and,
+/// when that is full, another as large as all that it has.
 const MOST_AREA_DEVICES: u64 = 64;
 const MOST_AREA_BYTES: u64 = 1 << 43;
 const LEFT_PART: u64 = 4;
@@ -75,7 +76,7 @@ impl Extents {
         let most_bytes = device_bytes.saturating_mul(MOST_AREA_DEVICES).min(MOST_AREA_BYTES);
         let range_beside = |all_bytes: u64| {
             let share_bytes = most_bytes.saturating_sub(all_bytes) / LEFT_PART;
-            let range_bytes = range_bytes.min(share_bytes / granule_bytes * granule_bytes);
+            let range_bytes = range_bytes.min(1 << share_bytes.max(1).ilog2());
             Some(range_bytes).filter(|&range_bytes| range_bytes >= doubling_bytes)
         };
         // Counted first: many threads may be here at once.

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::choice::Choice;
-use super::super::lane::{Lane, NO_REQUEST};
+use super::super::lane::NO_REQUEST;
 use super::super::release::Candidate;
 use super::super::state::{Climb, DeviceHeap, Extents};
 use super::area::{Coming, Leaving};
@@ -20,9 +20,8 @@ use crate::order::Readiness;
 /// Shadows (views that are not their extent's home) are kept up to this many for each extent; at twice as
 /// many, the device is waited for.
 const MOST_SHADOWS_PER_EXTENT: usize = 64;
-/// But not more than so many for each lane that holds memory, because each search for a window reads all of
-/// its lane, …
-const MOST_SHADOWS_PER_LANE: usize = 4096;
+/// But not more than so many, because each search for a window reads all of them, …
+const MOST_SHADOWS: usize = 4096;
 /// … or, if that is more, than so many for each extent: those that programs which repeat themselves come
 /// back to.
 const LEAST_SHADOWS_PER_EXTENT: usize = 3;
@@ -163,8 +162,6 @@ impl Extents {
     /// Unmaps the oldest shadows that are out of use, while there are too many. Those of a stream
     /// that records no more events would stay for ever, so at far too many this waits for the device.
     pub(super) fn drop_excess_shadows(&self, climb: &Climb<'_>) {
-        let holds = |lane: &&Lane| lane.counters.held_bytes() > 0;
-        let of_lanes = MOST_SHADOWS_PER_LANE * climb.device.lanes().filter(holds).count();
         for class in SizeClass::ALL {
             // How much there is, how much is kept, and above how much the device is waited for.
             let amounts = |extents: &ExtentTable| match class {
@@ -176,7 +173,7 @@ impl Extents {
                 SizeClass::Large => {
                     let [least, most] = [LEAST_SHADOWS_PER_EXTENT, MOST_SHADOWS_PER_EXTENT]
                         .map(|of_each| of_each * extents.count());
-                    let kept = of_lanes.max(least).min(most);
+                    let kept = MOST_SHADOWS.max(least).min(most);
                     [extents.shadow_count(), kept, 2 * most].map(|count| count as u64)
                 }
             };
