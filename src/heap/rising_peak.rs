@@ -4,8 +4,8 @@
 //! that was moved to fit one of its cycles would have to be moved again in the next, for ever. But
 //! more memory will be needed soon anyway.
 //!
-//! The peak is compared at each trough (`heap::trough`): not the device's, which rises with each chance by
-//! which threads need much at the same time. It *rises* while it has become higher, by more
+//! The peak is compared at each trough (`heap::trough`). It is the lane's: the device's also rises when
+//! several threads happen to need much at the same time. It *rises* while it has become higher, by more
 //! than a part of it, in `ENOUGH` of the last sixteen cycles. Sizes drawn at random set a new record in
 //! the n-th cycle with a chance of 1/n: of 15 such programs one counts as rising, for some of its first
 //! cycles. If it took more of them, a program that grows would move memory until then, and come to rest

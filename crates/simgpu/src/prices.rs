@@ -14,8 +14,9 @@
 //!
 //! An H100 of the same driver (`docs/benchmarks/nvidia_h100_80gb_hbm3/gpu.md`) has no column. In a row,
 //! what maps memory costs less there than by `h100` (but for `cuMemMap`, 0.57 µs) and `h200`; after a
-//! rest more than by `h100`, and no more than by `h200rested` (but for 1 µs of unmapping 16 MiB). In a training on it, in runs by hand,
-//! 1,034 calls of the first 20 steps from an empty cache took 18 to 30 ms; by `h100` they are 24.
+//! rest more than by `h100`, and no more than by `h200rested` (but for 1 µs of unmapping 16 MiB). In a
+//! training on it, in runs by hand, 1,034 calls of the first 20 steps from an empty cache took 18 to
+//! 30 ms; by `h100` they are 24.
 //!
 //! Sources:
 //! - `h100`: napplesty/zero-cuda-graph, single calls of 2, 16, 64 and 256 MiB with p99. Setting

@@ -3,7 +3,8 @@
 //! Lanes whose streams one thread drives lend each other memory, and soon it moves in the same way in
 //! each cycle, by remembered views. Lanes that no thread has in common are *strangers*. How their
 //! cycles overlap differs each time, so memory that strangers lend each other moves for ever, and
-//! breaks up the layouts of both. In the end more is held than if nobody lent.
+//! breaks up the layouts of both. Where threads really run at once, more is often held in the end than if
+//! nobody lent (docs/elastic.md, "Threads").
 //!
 //! So a request takes nothing of strangers, and its household grows like a program of its own, while
 //!
@@ -20,7 +21,7 @@ use super::super::lane::Lane;
 use super::super::state::{Climb, Extents};
 use super::ablation::Part;
 
-/// Households are kept apart if that takes at most so many times the live peak. Up to four threads are
+/// Households are kept apart if that takes at most so many times the live peak. So up to four lanes are
 /// always apart where there is room.
 const MOST_APART: u64 = 4;
 
