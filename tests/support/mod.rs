@@ -12,6 +12,7 @@ pub mod replay;
 #[cfg(feature = "shuttle")]
 pub mod schedules;
 pub mod tier;
+pub mod turns;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -125,8 +125,6 @@ const TIGHT: Bounds = Bounds {
 pub(super) struct Growth {
     /// Whose memory the request may use.
     pub(super) reach: Reach,
-    /// How much a household may create before it uses memory of strangers.
-    pub(super) apart_bytes: u64,
     /// How much may be created before memory is moved, in bytes.
     pub(super) room_bytes: u64,
     /// … before extents are taken out of larger free blocks; in a first cycle this is more.
@@ -215,14 +213,7 @@ impl Extents {
             slack_bytes
         };
         let early_room_bytes = room_bytes(early_slack_bytes).min(usable_bytes);
-        let room_bytes = room_bytes(slack_bytes);
-        let apart_bytes = match reach {
-            Reach::Device => 0,
-            Reach::Household(household) => {
-                room_bytes.max(household.apart_bytes(slack_bytes, reserved_bytes))
-            }
-        };
-        let room_bytes = room_bytes.min(usable_bytes);
+        let room_bytes = room_bytes(slack_bytes).min(usable_bytes);
         let most_bytes = self.most_extent_bytes(usable_bytes, device.usable_bytes());
         let size =
             |bytes: u64| bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes);
@@ -255,7 +246,6 @@ impl Extents {
         let floor = |bytes: u64| bytes / granule_bytes * granule_bytes;
         Growth {
             reach,
-            apart_bytes: apart_bytes.min(usable_bytes),
             room_bytes: floor(room_bytes),
             early_room_bytes: floor(early_room_bytes),
             usable_bytes: floor(usable_bytes),

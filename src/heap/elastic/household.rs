@@ -7,13 +7,14 @@
 //! nobody lent (docs/elastic.md, "Threads").
 //!
 //! So a request takes nothing of strangers, and its household grows like a program of its own, while
+//! memory was never short, and
 //!
 //! ```text
 //! sum of the lanes' own live peaks ≤ MOST_APART × live peak
 //! ```
 //!
-//! memory was never short, and the device then holds at most that sum and twice their slack. Otherwise
-//! every lane lends: many threads that need their most in turns, or few on a device that they fill.
+//! Otherwise every lane lends: many threads that need their most in turns, or few on a device that they
+//! fill.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -37,14 +38,10 @@ pub(super) enum Reach {
 /// The lanes that may have a thread in common with the request's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Household {
-    /// The sum of their live peaks, …
+    /// The sum of their live peaks.
     pub(super) peak_bytes: u64,
-    /// … and of those of all lanes.
-    pub(super) all_peaks_bytes: u64,
     /// What they hold.
-    pub(super) held_bytes: u64,
-    /// How many lanes there are, those of strangers too.
-    pub(super) lanes: u64,
+    held_bytes: u64,
 }
 
 impl Extents {
@@ -62,22 +59,17 @@ impl Extents {
         let live_peak_bytes = climb.device.most_live_bytes(climb.block_bytes);
         let own = &climb.lane.counters;
         let own_peak_bytes = own.live_peak().max(own.allocated_bytes() + climb.block_bytes);
-        let mut household = Household {
-            peak_bytes: own_peak_bytes,
-            all_peaks_bytes: own_peak_bytes,
-            held_bytes: own.held_bytes(),
-            lanes: 1,
-        };
+        let mut all_peaks_bytes = own_peak_bytes;
+        let mut household = Household { peak_bytes: own_peak_bytes, held_bytes: own.held_bytes() };
         for lane in lenders {
-            household.lanes += 1;
             let peak_bytes = lane.counters.live_peak();
-            household.all_peaks_bytes += peak_bytes;
+            all_peaks_bytes += peak_bytes;
             if !climb.is_stranger(lane) {
                 household.peak_bytes += peak_bytes;
                 household.held_bytes += lane.counters.held_bytes();
             }
         }
-        if household.all_peaks_bytes <= live_peak_bytes.saturating_mul(MOST_APART) {
+        if all_peaks_bytes <= live_peak_bytes.saturating_mul(MOST_APART) {
             Reach::Household(household)
         } else {
             Reach::Device
@@ -89,14 +81,6 @@ impl Household {
     /// How much more it may hold, with this slack.
     pub(super) fn room_bytes(self, slack_bytes: u64) -> u64 {
         (self.peak_bytes + slack_bytes).saturating_sub(self.held_bytes)
-    }
-
-    /// How much more the device may hold, of which `reserved_bytes` are held, before the household
-    /// uses memory of strangers. A household alone needs its slack and hardly more; so twice the slack of
-    /// all, were they like this one, is passed only where strangers keep more than they need.
-    pub(super) fn apart_bytes(self, slack_bytes: u64, reserved_bytes: u64) -> u64 {
-        let like_this_one = (self.all_peaks_bytes / self.peak_bytes.max(1)).min(self.lanes);
-        (self.all_peaks_bytes + 2 * slack_bytes * like_this_one).saturating_sub(reserved_bytes)
     }
 }
 
@@ -143,21 +127,10 @@ impl Climb<'_> {
 mod tests {
     use super::Household;
 
-    const HOUSEHOLD: Household =
-        Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes: 90, lanes: 8 };
-
     #[test]
     fn a_household_may_hold_its_peak_and_its_slack() {
-        assert_eq!(HOUSEHOLD.room_bytes(5), 15);
-        assert_eq!(Household { held_bytes: 200, ..HOUSEHOLD }.room_bytes(5), 0);
-    }
-
-    #[test]
-    fn strangers_are_apart_up_to_all_peaks_and_twice_all_slacks() {
-        assert_eq!(HOUSEHOLD.apart_bytes(5, 430), 10);
-        assert_eq!(HOUSEHOLD.apart_bytes(5, 500), 0);
-        // There cannot be more households than lanes.
-        let small = Household { peak_bytes: 1, ..HOUSEHOLD };
-        assert_eq!(small.apart_bytes(5, 430), 50);
+        let household = Household { peak_bytes: 100, held_bytes: 90 };
+        assert_eq!(household.room_bytes(5), 15);
+        assert_eq!(Household { held_bytes: 200, ..household }.room_bytes(5), 0);
     }
 }

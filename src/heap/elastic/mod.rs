@@ -196,7 +196,7 @@ impl Extents {
         };
         if reach != Reach::Device {
             let free = self.outside(climb, &window, &found).map(|extent| extent.bytes);
-            if window.bare_bytes > free.sum::<u64>().saturating_add(growth.apart_bytes) {
+            if window.bare_bytes > free.sum::<u64>().saturating_add(growth.usable_bytes) {
                 return self.extend_within(climb, Reach::Device);
             }
         }
