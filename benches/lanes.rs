@@ -48,7 +48,7 @@ fn run(name: &str, turns: Turns, passes: usize) {
     let mut counts = Vec::new();
     take_turns(&rig, &program, turns, passes, || counts.push((rig.usage(), rig.statistics())));
     let [(first, _), .., (before_last, before), (last, after)] = &counts[..] else {
-        return eprintln!("at least three passes, to tell the first from the last");
+        return eprintln!("PASSES is at least 3");
     };
     let held_bytes = after.reserved_bytes.peak as f64;
     println!(

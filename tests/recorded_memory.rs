@@ -198,8 +198,8 @@ fn streams_of_large_blocks_need_little_whatever_their_sizes() {
     }
 }
 
-/// PyTorch's streams never lend, so threads never hold more than they would alone. Turns are as of
-/// threads that run at once, and long enough that each has its peak while others are at rest.
+/// PyTorch's streams never lend, so threads never hold more than they would alone. Turns of 30 calls are
+/// as if threads ran at once; in turns of 20,000 each has its peak while the others are at rest.
 #[test]
 fn threads_hold_hardly_more_than_each_would_alone() {
     const PASSES: usize = 6;

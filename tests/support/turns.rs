@@ -16,7 +16,7 @@ use super::{Random, Rig};
 pub struct Turns {
     pub threads: usize,
     pub seed: u64,
-    /// The most calls of a turn, about.
+    /// About the most calls of a turn; at least 1.
     pub longest: u64,
 }
 

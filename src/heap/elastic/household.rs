@@ -13,8 +13,8 @@
 //! sum of the lanes' own live peaks ≤ MOST_APART × live peak
 //! ```
 //!
-//! Otherwise every lane lends: many threads that need their most in turns, or few on a device that they
-//! fill.
+//! Otherwise, and for a request that the device has no room for, every lane lends: many threads that
+//! need their most in turns, or few on a device that they fill.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -195,6 +195,7 @@ impl Extents {
             return self.extend_addresses(climb);
         };
         if reach != Reach::Device {
+            // The device has no room for what is missing: strangers' memory comes before a shortage.
             let free = self.outside(climb, &window, &found).map(|extent| extent.bytes);
             if window.bare_bytes > free.sum::<u64>().saturating_add(growth.usable_bytes) {
                 return self.extend_within(climb, Reach::Device);
