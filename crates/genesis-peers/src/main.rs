@@ -158,6 +158,9 @@ fn measure_all(arguments: &Arguments, tools: &Tools, traces: &[Trace]) -> Result
     let subjects = tools.subjects(&strategies(tools)?);
     let circumstances = circumstances::read(arguments.passes, &tools.prices);
     let mut measured = measure_times(arguments, tools, traces, &subjects)?;
+    eprintln!("\nEight threads:");
+    let replays = with_subjects(traces, &subjects, &mut measured);
+    measure::many_threads(tools, arguments.passes, replays)?;
     eprintln!("\nInstructions:");
     instructions::count_all(tools, with_subjects(traces, &subjects, &mut measured))?;
     eprintln!("\nSmallest devices:");
@@ -253,6 +256,7 @@ mod tests {
             single: rounds(),
             double: rounds(),
             processes: rounds(),
+            many: None,
             smallest_device_bytes: Some(5 << 20),
             instructions_per_call: Some(2.5 * ns_per_call),
         }

@@ -47,6 +47,9 @@ pub(crate) struct Replay {
     pub(crate) device_bytes: u64,
 }
 
+/// Threads that are more than a small machine has cores.
+const MANY_THREADS: usize = 8;
+
 /// Replays `trace` with one thread, in one process and in two at once, and with two threads.
 pub(crate) fn times(
     tools: &Tools,
@@ -54,14 +57,7 @@ pub(crate) fn times(
     subject: &Subject,
     passes: u16,
 ) -> Result<Measured, String> {
-    let with_passes = |threads, passes| {
-        let how = Replay { threads, passes, device_bytes: AMPLE_BYTES };
-        let run = replay(tools, trace, subject, how)?;
-        run.completed().cloned().ok_or_else(|| {
-            let trouble = run.trouble().unwrap_or_default();
-            format!("{} under {}, with ample memory: {trouble}", trace.name, subject.name)
-        })
-    };
+    let with_passes = |threads, passes| ample(tools, trace, subject, threads, passes);
     let first = with_passes(1, passes)?;
     let factor = factor(&first);
     let on_threads = |threads| with_passes(threads, passes.saturating_mul(factor));
@@ -74,8 +70,42 @@ pub(crate) fn times(
         single: Rounds(vec![if factor > 1 { on_threads(1)? } else { first }]),
         double: Rounds(vec![on_threads(2)?]),
         processes: Rounds(processes.into_iter().collect::<Result<_, _>>()?),
+        many: None,
         smallest_device_bytes: None,
         instructions_per_call: None,
+    })
+}
+
+/// Replays each of `replays` once with eight threads, and writes the report into the measurement.
+pub(crate) fn many_threads(
+    tools: &Tools,
+    passes: u16,
+    replays: Vec<(&Trace, &Subject, &mut Measured)>,
+) -> Outcome {
+    let count = replays.len();
+    for (number, (trace, subject, measured)) in replays.into_iter().enumerate() {
+        let report = ample(tools, trace, subject, MANY_THREADS, passes)?;
+        let over_live = report.reserved_over_live_in_all().unwrap_or_default();
+        let (number, name) = (number + 1, &subject.name);
+        eprintln!("[{number}/{count}] {}, {name}: {over_live:.3} × live", trace.name);
+        measured.many = Some(Rounds(vec![report]));
+    }
+    Ok(())
+}
+
+/// Replays `trace` with ample memory, where every request is served.
+fn ample(
+    tools: &Tools,
+    trace: &Trace,
+    subject: &Subject,
+    threads: usize,
+    passes: u16,
+) -> Result<Report, String> {
+    let how = Replay { threads, passes, device_bytes: AMPLE_BYTES };
+    let run = replay(tools, trace, subject, how)?;
+    run.completed().cloned().ok_or_else(|| {
+        let trouble = run.trouble().unwrap_or_default();
+        format!("{} under {}, with ample memory: {trouble}", trace.name, subject.name)
     })
 }
 

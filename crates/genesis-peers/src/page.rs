@@ -27,7 +27,7 @@ struct Section {
     mean: Option<Number>,
 }
 
-const SECTIONS: [Section; 13] = [
+const SECTIONS: [Section; 15] = [
     Section {
         heading: "Memory reserved over memory live",
         explanation: "The peak of physical memory taken from the device over the peak of what the \
@@ -98,6 +98,19 @@ const SECTIONS: [Section; 13] = [
         mean: Some(|measured, _| Some(measured.double.warm_ns()? / measured.single.warm_ns()?)),
     },
     Section {
+        heading: "Nanoseconds per call, eight threads, warm",
+        explanation: "As with two threads, in one process only. Where the machine has fewer cores, \
+            this is how long a thread waits for its turn, and for a thread that was stopped with a \
+            lock in its hands; in brackets over PyTorch native.",
+        cell: |measured, yardstick| {
+            let yardstick = yardstick.and_then(|one| one.many.as_ref());
+            times(Rounds::warm_ns, measured.many.as_ref()?, yardstick)
+        },
+        mean: Some(|measured, yardstick| {
+            Some(measured.many.as_ref()?.warm_ns()? / yardstick?.many.as_ref()?.warm_ns()?)
+        }),
+    },
+    Section {
         heading: "Nanoseconds per call, two processes, warm",
         explanation: "Two processes at once, each with one thread and its own driver; in brackets \
             over PyTorch native. The time beyond one thread alone comes from the machine, not from \
@@ -122,6 +135,13 @@ const SECTIONS: [Section; 13] = [
             though the two threads need not peak at the same time. How they overlap differs from \
             run to run.",
         cell: |measured, _| measured.double.first().reserved_over_live().map(ratio),
+        mean: None,
+    },
+    Section {
+        heading: "Memory reserved over memory live, eight threads",
+        explanation: "With eight threads, over eight times the program's live peak; the most of all \
+            passes.",
+        cell: |measured, _| measured.many.as_ref()?.first().reserved_over_live_in_all().map(ratio),
         mean: None,
     },
     Section {

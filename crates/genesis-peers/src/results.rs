@@ -15,6 +15,9 @@ pub(crate) struct Measured {
     pub(crate) double: Rounds,
     /// Two processes at once, each with one thread.
     pub(crate) processes: Rounds,
+    /// Eight threads at once, in one round; `None` if an earlier version kept this.
+    #[serde(default)]
+    pub(crate) many: Option<Rounds>,
     pub(crate) smallest_device_bytes: Option<u64>,
     /// Of a call in a warm pass; not counted for every subject.
     #[serde(default)]

@@ -3,7 +3,8 @@
 //! They live for all turns, as a program's threads do: each stays on its processor, its data in
 //! that processor's caches. Before each turn they meet, *spinning*, until all were seen to run at
 //! once. Threads that wake from sleep may share a processor for milliseconds while another one is
-//! idle: they would then run in turns, and what they cost each other would not be measured.
+//! idle: they would then run in turns, and what they cost each other would not be measured. Where there
+//! are more threads than processors they run in turns anyway, and one that waits lets others run.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -65,10 +66,11 @@ impl<T: Copy + Send, A: Send> Crew<T, A> {
 #[derive(Debug)]
 pub(crate) struct Meeting {
     threads: usize,
+    /// Each thread can have a processor.
+    is_spinning: bool,
     arrivals: AtomicUsize,
     /// How often a thread has found that it waited long.
     late: AtomicUsize,
-    tries: usize,
     /// True once a thread has panicked and comes no more.
     is_broken: AtomicBool,
 }
@@ -86,16 +88,18 @@ impl Drop for Leaving<'_> {
 
 impl Meeting {
     pub(crate) fn new(threads: usize) -> Self {
-        let processors = available_parallelism().map_or(1, usize::from);
-        let tries = if threads <= processors { MOST_TRIES } else { 1 };
+        let is_spinning = available_parallelism().is_ok_and(|count| threads <= count.get());
         let none = || AtomicUsize::new(0);
         let is_broken = AtomicBool::new(false);
-        Self { threads, arrivals: none(), late: none(), tries, is_broken }
+        Self { threads, is_spinning, arrivals: none(), late: none(), is_broken }
     }
 
     /// Waits for the others, until all run at once or the tries are over.
     fn meet(&self) {
-        for _ in 0..self.tries {
+        if !self.is_spinning {
+            return self.gather();
+        }
+        for _ in 0..MOST_TRIES {
             let late_before = self.late.load(Ordering::SeqCst);
             self.gather();
             let started = Instant::now();
@@ -117,7 +121,11 @@ impl Meeting {
         let arrival = self.arrivals.fetch_add(1, Ordering::SeqCst);
         let all = (arrival / self.threads + 1) * self.threads;
         while self.arrivals.load(Ordering::SeqCst) < all && !self.is_broken.load(Ordering::SeqCst) {
-            std::hint::spin_loop();
+            if self.is_spinning {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
         }
     }
 }
