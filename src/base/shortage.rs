@@ -3,6 +3,7 @@
 //! They are gathered once, when the request fails, and the error carries them. So the line in the
 //! log, the last error and the exception that a framework raises all show the same moment.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::DeviceOrdinal;
@@ -37,19 +38,23 @@ pub struct Shortage {
     pub driver_total_bytes: Option<u64>,
     /// 1 − `largest_free_bytes` / `cached_bytes`, in [0, 1].
     pub fragmentation_index: f64,
+    /// The setting, as `NAME=value`, with which less memory is lost in pieces, if there is one.
+    pub finer: Option<&'static str>,
 }
 
 impl Shortage {
     /// What the reader can do about it: only what the figures prove.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Cow<'static, str> {
         let wanted = self.block_bytes;
         let would_fit = |bytes: u64| self.reserved_bytes.saturating_add(wanted) <= bytes;
         let total = self.driver_total_bytes.unwrap_or(u64::MAX);
         // Managed memory may be more.
         let most = total.max(self.limit_bytes.unwrap_or(0));
-        if self.cached_bytes >= wanted {
-            "enough is cached, but in pieces: free neighbouring blocks together, or allocate the \
-             largest blocks first"
+        let hint = if self.cached_bytes >= wanted {
+            return self.with_finer(
+                "enough is cached, but in pieces: free neighbouring blocks together, or allocate \
+                 the largest blocks first",
+            );
         } else if wanted > most {
             "it is larger than the device: split it"
         } else if self.limit_bytes.is_some_and(|limit| !would_fit(limit)) {
@@ -60,11 +65,24 @@ impl Shortage {
             "it would fit, but part of the device is held by others: other processes, or other \
              libraries in this one"
         } else if self.live_bytes.saturating_add(wanted) <= total {
-            "cached memory that cannot be given back now leaves too little room: parts of segments \
-             with live blocks, private pools, blocks that streams still use"
+            return self.with_finer(
+                "cached memory that cannot be given back now leaves too little room: parts of \
+                 segments with live blocks, private pools, blocks that streams still use",
+            );
         } else {
             "live blocks leave too little room: use less at a time; GENESIS_PROFILE=memory.html \
              shows who holds them"
+        };
+        hint.into()
+    }
+
+    /// `hint`, and the setting with which less is lost so.
+    fn with_finer(&self, hint: &'static str) -> Cow<'static, str> {
+        match self.finer {
+            Some(finer) => {
+                format!("{hint}; with {finer} less is lost so, for more calls of the driver").into()
+            }
+            None => hint.into(),
         }
     }
 }

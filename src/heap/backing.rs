@@ -18,7 +18,7 @@ use super::pool_memory::Segments;
 use super::segments::release_own;
 use super::state::{Backing, Climb, DeviceHeap, Extents, Messages, Pressure, Rung};
 use crate::base::{DeviceOrdinal, Result};
-use crate::config::{LogLevel, PoolType, Settings};
+use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
 use crate::driver::{self, Device};
 use crate::memory::Segment;
 use crate::observe::DeviceEvents;
@@ -92,6 +92,12 @@ impl Backing {
     /// piece must be large enough.
     pub(super) fn gathers(&self) -> bool {
         matches!(self, Self::Extents(_))
+    }
+
+    /// The setting with which less memory is lost in pieces between live blocks, if there is one.
+    pub(super) fn finer_setting(&self) -> Option<&'static str> {
+        let is_coarse = self.extents()?.policy == ElasticPolicy::Balanced;
+        is_coarse.then_some("GENESIS_ELASTIC_POLICY=tight")
     }
 
     /// The bytes that the ledger charges for `bytes` of memory.

@@ -67,6 +67,7 @@ impl DeviceHeap<'_> {
             driver_free_bytes: driver.map(|info| info.free_bytes),
             driver_total_bytes: driver.map(|info| info.total_bytes),
             fragmentation_index: statistics.fragmentation_index,
+            finer: self.backing.finer_setting(),
         }
     }
 

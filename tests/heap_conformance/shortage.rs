@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use genesis::base::size::{GIB, MIB};
 use genesis::base::{Error, Status};
-use genesis::config::{Oversubscription, PoolType};
+use genesis::config::{ElasticPolicy, Oversubscription, PoolType, Settings};
 
 use crate::support::{A, B, DEVICE, Rig, Subject, tier};
 
@@ -121,7 +121,12 @@ pub fn the_hint_is_true(subject: Subject) {
         // A full device of small neighbours, every second one free: enough, but in pieces.
         let blocks: Vec<u64> = (0..256).map(|_| rig.allocate(MIB, A)).collect();
         blocks.iter().step_by(2).for_each(|&address| rig.free(address));
-        has(hint(100 * MIB), "in pieces");
+        let hint = hint(100 * MIB);
+        let Settings { strategy, elastic_policy, .. } = &subject.plan().settings;
+        let is_coarse =
+            strategy.pool_type == PoolType::Elastic && *elastic_policy == ElasticPolicy::Balanced;
+        assert_eq!(hint.contains("GENESIS_ELASTIC_POLICY=tight"), is_coarse, "{hint:?}");
+        has(hint, "in pieces");
     }
     rig.finish();
 }
