@@ -84,17 +84,21 @@ fn peers(arguments: &Arguments) -> Outcome {
     if arguments.varied > 0 {
         traces = trace::vary(&traces, arguments.varied, &folder.join("varied"))?;
     }
+    // Before any page is written, which is a change of the repository.
+    let circumstances = circumstances::read(arguments.passes, &arguments.prices);
     let packages = Packages::install(&folder)?;
     let tools = Tools::build(&folder, &packages, &arguments.prices)?;
     if arguments.objects {
         println!("{}", objects::section(&objects::measure(&tools, arguments.smoke)?));
         return Ok(());
     }
-    let cells = measure_cells(arguments, &tools, &traces, &places)?;
+    let plan = plan(arguments, &tools, &traces, &places);
+    eprintln!("\nCells:");
+    let cells = cells::gather::measure(&tools, &plan, circumstances.clone())?;
     keep(&places.kept.join(CELLS), &cells)?;
     write_cells(&places, &cells)?;
     if arguments.has_times() {
-        let results = measure_all(arguments, &tools, &traces)?;
+        let results = measure_all(arguments, &tools, &traces, circumstances)?;
         keep(&places.kept.join(RESULTS), &results)?;
         write_peers(&places, &results)?;
     }
@@ -130,17 +134,17 @@ fn write_page(path: &Path, page: &str) -> Outcome {
     Ok(())
 }
 
-fn measure_cells(
+/// What the cells are to be.
+fn plan<'a>(
     arguments: &Arguments,
     tools: &Tools,
-    traces: &[Trace],
+    traces: &'a [Trace],
     places: &Places,
-) -> Result<Cells, String> {
-    eprintln!("\nCells:");
+) -> Plan<'a> {
     let names: Vec<&str> = arguments.subjects.iter().copied().map(Name::subject).collect();
     let mut subjects = tools.subjects(&[cells::STRATEGY.to_owned()]);
     subjects.retain(|subject| names.contains(&&*subject.name));
-    let plan = Plan {
+    Plan {
         traces,
         subjects,
         rooms: arguments.rooms(),
@@ -150,13 +154,16 @@ fn measure_cells(
         has_smallest: arguments.smallest,
         keeps_peers: arguments.keep_peers,
         kept: places.runs.clone(),
-    };
-    cells::gather::measure(tools, &plan, circumstances::read(arguments.passes, &tools.prices))
+    }
 }
 
-fn measure_all(arguments: &Arguments, tools: &Tools, traces: &[Trace]) -> Result<Results, String> {
+fn measure_all(
+    arguments: &Arguments,
+    tools: &Tools,
+    traces: &[Trace],
+    circumstances: Vec<(String, String)>,
+) -> Result<Results, String> {
     let subjects = tools.subjects(&strategies(tools)?);
-    let circumstances = circumstances::read(arguments.passes, &tools.prices);
     let mut measured = measure_times(arguments, tools, traces, &subjects)?;
     eprintln!("\nEight threads:");
     let replays = with_subjects(traces, &subjects, &mut measured);
