@@ -11,6 +11,8 @@ mod addresses;
 mod checkerboard;
 #[path = "elastic/first_cycle.rs"]
 mod first_cycle;
+#[path = "elastic/home.rs"]
+mod home;
 #[path = "elastic/peers.rs"]
 mod peers;
 #[path = "elastic/pools.rs"]

@@ -8,7 +8,7 @@
 
 mod support;
 
-use genesis::config::PoolType;
+use genesis::config::{ElasticPolicy, PoolType};
 use genesis_replay::program::Kind;
 use simgpu::Prices;
 
@@ -23,10 +23,6 @@ const CACHING: [PoolType; 3] = [PoolType::Round, PoolType::Exact, PoolType::Cach
 /// In the first pass Elastic learns how much a program needs, in the second it moves memory to hold no
 /// more, and from the third or fourth on it takes the same windows each time.
 const ELASTIC_WARM_UP_PASSES: usize = 3;
-/// Streams that share a device with little room need more: each changes the layouts of the others.
-const STREAMS_WARM_UP_PASSES: usize = 6;
-/// … and with small extents still more.
-const MANY_LAYOUTS_WARM_UP_PASSES: usize = 12;
 /// Passes after that: on every change, and nightly.
 const ELASTIC_PASSES: usize = 8;
 const ALL_ELASTIC_PASSES: usize = 30;
@@ -125,12 +121,11 @@ fn elastic_asks_for_no_memory_again_and_its_tables_stay() {
 fn elastic_asks_for_no_memory_again_where_there_is_little_room() {
     // alternating does not fit.
     let on_one_stream = ON_ONE_STREAM.into_iter().filter(|&name| name != "alternating");
-    let on_one_stream = on_one_stream.map(|name| (name, ELASTIC_WARM_UP_PASSES));
-    for (name, warm_up_passes) in on_one_stream.chain([("fsdp_streams", STREAMS_WARM_UP_PASSES)]) {
+    for name in on_one_stream.chain(["fsdp_streams"]) {
         let program = recorded(name);
         let device_bytes = program.live_peak_bytes / 100 * 105;
         let mut replay = Replay::on(&program, PoolType::Elastic, device_bytes);
-        replay.passes(warm_up_passes);
+        replay.passes(ELASTIC_WARM_UP_PASSES);
         let memory_calls = replay.rig.statistics().driver_memory_calls;
         replay.passes(tier::some_or_all(2, ALL_ELASTIC_PASSES));
         assert_eq!(replay.rig.statistics().driver_memory_calls, memory_calls, "{name}");
@@ -146,13 +141,25 @@ fn streams_that_share_come_to_rest_at_other_prices_too() {
     for percent in tier::some_or_all(&[105][..], &[102, 105, 110]) {
         let device_bytes = program.live_peak_bytes / 100 * percent;
         let mut replay = Replay::at_prices(&program, Prices::B300, device_bytes);
-        replay.passes(MANY_LAYOUTS_WARM_UP_PASSES);
+        replay.passes(ELASTIC_WARM_UP_PASSES);
         let memory_calls = replay.rig.statistics().driver_memory_calls;
         replay.passes(2);
         let after = replay.rig.statistics().driver_memory_calls;
         assert_eq!(after, memory_calls, "on {percent} % of the live peak");
         replay.rig.finish();
     }
+}
+
+/// Small extents and little slack make for many layouts.
+#[test]
+fn streams_that_share_come_to_rest_under_the_tight_policy() {
+    let program = recorded("fsdp_streams");
+    let mut replay = Replay::under(&program, ElasticPolicy::Tight);
+    replay.passes(ELASTIC_WARM_UP_PASSES);
+    let memory_calls = replay.rig.statistics().driver_memory_calls;
+    replay.passes(2);
+    assert_eq!(replay.rig.statistics().driver_memory_calls, memory_calls);
+    replay.rig.finish();
 }
 
 /// Where memory is short views come and go all the time: they and what is known of them stay

@@ -299,11 +299,22 @@ impl Heap {
 }
 
 impl DeviceHeap<'_> {
-    /// The lane's live memory is at its usual low. Returns true if some of its memory is elsewhere.
+    /// The lane's live memory is at its usual low, or what was pending then is free now. Returns true
+    /// if some of its memory is elsewhere.
     #[cold]
     fn must_come_home(self, lane: &Lane, state: &mut LaneState) -> bool {
-        state.trough.take(lane.counters.live_peak());
-        self.backing.may_have_strays(lane)
+        let is_trough = state.trough.take(lane.counters.live_peak());
+        if !self.backing.may_have_strays(lane) {
+            return false;
+        }
+        if state.pending.has_events() && !self.pools.is_routing() {
+            lane.poll(state, self.contexts.own());
+        }
+        if is_trough {
+            let events = state.pending.events();
+            state.trough.wait_for(events);
+        }
+        true
     }
 
     /// Allocates from the lane of `stream` and `pool`; a block that is to be alone is always a miss.
@@ -341,7 +352,7 @@ impl DeviceHeap<'_> {
                 let (device, stream) = (self, stream.handle);
                 Climb { device, lane, stream, requested_bytes, block_bytes, is_alone, number }
             };
-            if state.trough.is_reached() && self.must_come_home(lane, &mut state) {
+            if state.trough.is_due() && self.must_come_home(lane, &mut state) {
                 climb(state).come_home();
                 continue;
             }

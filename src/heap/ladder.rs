@@ -43,6 +43,7 @@ impl Climb<'_> {
     pub(super) fn come_home(&self) {
         self.device.backing.come_home(self);
         self.lane.end_climb(false);
+        self.device.settle();
     }
 
     fn climb(&self) -> Result<u64> {

@@ -18,6 +18,9 @@
 //! reached            at live ≤ usual + (high − usual) / NEAR_PART, once in each fall
 //! ```
 //!
+//! Blocks that another stream still uses then are not free yet. Once all events have come that they
+//! waited for, extents return once more.
+//!
 //! The least swing keeps a program of few large blocks from a trough at each of them.
 //!
 //! When a lane's first cycle has ended is followed beside it ([`first_cycle`](super::first_cycle)), and
@@ -54,7 +57,12 @@ pub(super) struct Trough {
     first_cycle: FirstCycle,
     rising_peak: RisingPeak,
     least_swing: u64,
+    /// Whether extents are to return at the next call.
+    is_due: bool,
+    /// Whether that is because the trough was reached.
     is_reached: bool,
+    /// They return once more when so many events have come.
+    late_events: usize,
     is_falling: bool,
     /// Whether the present fall has not reached the trough yet.
     is_ahead: bool,
@@ -103,7 +111,9 @@ impl Trough {
             turn_below: 0,
             first_cycle: FirstCycle::default(),
             rising_peak: RisingPeak::default(),
+            is_due: false,
             is_reached: false,
+            late_events: 0,
             is_falling: false,
             is_ahead: false,
             peak: 0,
@@ -156,15 +166,39 @@ impl Trough {
     }
 
     /// Returns true if the trough was reached since the last call of [`Self::take`].
-    #[inline]
     pub(super) fn is_reached(&self) -> bool {
         self.is_reached
     }
 
-    /// The lane's extents are about to return; the device's live peak is `peak` bytes.
-    pub(super) fn take(&mut self, peak: u64) {
-        self.is_reached = false;
-        self.rising_peak.end_cycle(peak);
+    /// Returns true if extents are to return: the trough was reached, or what was pending there is
+    /// free now.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// The lane's extents are about to return; its live peak is `peak` bytes. Returns true if they do
+    /// so because the trough was reached.
+    pub(super) fn take(&mut self, peak: u64) -> bool {
+        self.is_due = false;
+        let is_reached = std::mem::take(&mut self.is_reached);
+        if is_reached {
+            self.rising_peak.end_cycle(peak);
+        }
+        is_reached
+    }
+
+    /// Extents return once more when so many of the lane's events have come.
+    pub(super) fn wait_for(&mut self, events: usize) {
+        self.late_events = events;
+    }
+
+    /// So many events have come.
+    pub(super) fn events_came(&mut self, events: usize) {
+        if self.late_events > 0 {
+            self.late_events = self.late_events.saturating_sub(events);
+            self.is_due |= self.late_events == 0;
+        }
     }
 
     #[cold]
@@ -208,6 +242,7 @@ impl Trough {
         if self.is_ahead && live_bytes <= self.near_bytes() {
             self.is_ahead = false;
             self.is_reached = true;
+            self.is_due = true;
         }
     }
 
@@ -266,6 +301,22 @@ mod tests {
     fn a_trough_is_reached_once_in_each_cycle() {
         let levels = reached(&[1000, 0, 1000, 0, 1000, 0]);
         assert!(levels.len() == 3 && levels.iter().all(|level| *level < 80), "{levels:?}");
+    }
+
+    #[test]
+    fn extents_return_once_more_when_the_events_have_come() {
+        let mut trough = Trough { least_swing: 0, ..Trough::of(PoolType::Elastic) };
+        trough.rise(1000);
+        trough.fall(0);
+        assert!(trough.is_due() && trough.take(1000) && !trough.is_due());
+        trough.wait_for(3);
+        trough.events_came(2);
+        assert!(!trough.is_due());
+        trough.events_came(2);
+        assert!(trough.is_due() && !trough.is_reached(), "not because of a trough");
+        assert!(!trough.take(1000));
+        trough.events_came(1);
+        assert!(!trough.is_due(), "once");
     }
 
     #[test]

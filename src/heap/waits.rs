@@ -74,8 +74,10 @@ impl Lane {
     /// Frees the blocks whose events have completed.
     #[cold]
     pub(super) fn poll(&self, state: &mut LaneState, own: &EventCache) {
-        let LaneState { pending, fence, complete, .. } = state;
+        let LaneState { pending, fence, complete, trough, .. } = state;
+        let events = pending.events();
         pending.poll(own, fence.epoch(), |slot| complete.push(slot));
+        trough.events_came(events - pending.events());
         let interval = if pending.has_events() { POLL_INTERVAL } else { 0 };
         state.poll_again_at = state.tick.wrapping_add(interval);
         self.end_complete_waits(state);

@@ -132,6 +132,11 @@ impl PendingFrees {
         self.events != 0
     }
 
+    /// How many events are waited for.
+    pub fn events(&self) -> usize {
+        self.events
+    }
+
     /// Returns true if nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.events == 0 && self.for_idle.is_empty()
