@@ -11,7 +11,6 @@ pub(crate) fn read(passes: u16, prices: &str) -> Vec<(String, String)> {
     [
         ("date", first_line_of("date", &["-u", "+%Y-%m-%d"])),
         ("processor", format!("{}, {cores} cores for the run", processor())),
-        ("load when it began", load()),
         ("system", first_line_of("uname", &["-sm"])),
         ("Genesis", first_line_of("git", &["describe", "--always", "--dirty"])),
         ("PyTorch", PYTORCH_VERSION.to_owned()),
@@ -31,11 +30,13 @@ pub(crate) fn read(passes: u16, prices: &str) -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// The machine's load, which affects the times.
-fn load() -> String {
+/// `circumstances` with the machine's load now, when measuring begins: it affects the times.
+pub(crate) fn with_load(circumstances: &[(String, String)]) -> Vec<(String, String)> {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let minute = text.split_whitespace().next().unwrap_or("unknown");
-    format!("{minute} processes running, on average over a minute")
+    let load = format!("{minute} processes running, on average over a minute");
+    let load = ("load when it began".to_owned(), load);
+    circumstances.iter().cloned().chain([load]).collect()
 }
 
 fn processor() -> String {

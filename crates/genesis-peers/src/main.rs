@@ -94,11 +94,11 @@ fn peers(arguments: &Arguments) -> Outcome {
     }
     let plan = plan(arguments, &tools, &traces, &places);
     eprintln!("\nCells:");
-    let cells = cells::gather::measure(&tools, &plan, circumstances.clone())?;
+    let cells = cells::gather::measure(&tools, &plan, circumstances::with_load(&circumstances))?;
     keep(&places.kept.join(CELLS), &cells)?;
     write_cells(&places, &cells)?;
     if arguments.has_times() {
-        let results = measure_all(arguments, &tools, &traces, circumstances)?;
+        let results = measure_all(arguments, &tools, &traces, &circumstances)?;
         keep(&places.kept.join(RESULTS), &results)?;
         write_peers(&places, &results)?;
     }
@@ -161,9 +161,10 @@ fn measure_all(
     arguments: &Arguments,
     tools: &Tools,
     traces: &[Trace],
-    circumstances: Vec<(String, String)>,
+    circumstances: &[(String, String)],
 ) -> Result<Results, String> {
     let subjects = tools.subjects(&strategies(tools)?);
+    let circumstances = circumstances::with_load(circumstances);
     let mut measured = measure_times(arguments, tools, traces, &subjects)?;
     eprintln!("\nEight threads:");
     let replays = with_subjects(traces, &subjects, &mut measured);
