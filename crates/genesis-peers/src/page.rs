@@ -99,9 +99,9 @@ const SECTIONS: [Section; 15] = [
     },
     Section {
         heading: "Nanoseconds per call, eight threads, warm",
-        explanation: "As with two threads, in one process only. Where the machine has fewer cores, \
-            this is how long a thread waits for its turn, and for a thread that was stopped with a \
-            lock in its hands; in brackets over PyTorch native.",
+        explanation: "As with two threads, measured once. Where the machine has fewer cores, a \
+            thread also waits for others that were stopped while they held a lock. In brackets \
+            over PyTorch native.",
         cell: |measured, yardstick| {
             let yardstick = yardstick.and_then(|one| one.many.as_ref());
             times(Rounds::warm_ns, measured.many.as_ref()?, yardstick)
