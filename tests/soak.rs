@@ -76,7 +76,8 @@ const LEVELS: [(Level, Allowance, Allowance); 9] = [
     (Level::Descriptors, (0, 0), (0, 0)),
     // One that was waited for may not be gone yet.
     (Level::Threads, (3, 0), (3, 0)),
-    (Level::Events, (32, 50), (32, 50)),
+    // When none is idle, up to so many are made at once (`order::events`).
+    (Level::Events, (256, 50), (256, 50)),
     (Level::Views, (64, 100), (0, 0)),
     (Level::Handles, (64, 100), (0, 0)),
     (Level::Reservations, (8, 100), (0, 0)),
@@ -319,7 +320,7 @@ impl Soak {
         match self.leak {
             Leak::Nothing | Leak::Ends => {}
             Leak::Descriptor => std::mem::forget(fs::File::open("/dev/null").unwrap()),
-            Leak::Event => (0..10).for_each(|_| _ = machine.event_create(0, false).unwrap()),
+            Leak::Event => (0..20).for_each(|_| _ = machine.event_create(0, false).unwrap()),
             Leak::Addresses => _ = machine.reserve(0, 2 * MIB, 0).unwrap(),
             Leak::HostMemory => _ = Box::leak(vec![0_u8; 64 << 10].into_boxed_slice()),
             Leak::Thread => drop(thread::spawn(|| thread::sleep(Duration::from_secs(3600)))),
