@@ -38,12 +38,13 @@ pub struct Shortage {
     pub driver_total_bytes: Option<u64>,
     /// 1 − `largest_free_bytes` / `cached_bytes`, in [0, 1].
     pub fragmentation_index: f64,
-    /// The setting, as `NAME=value`, with which less memory is lost in pieces, if there is one.
+    /// The setting, as `NAME=value`, with which mostly less memory is lost in pieces; `None` if it is
+    /// in force, or there is none.
     pub finer: Option<&'static str>,
 }
 
 impl Shortage {
-    /// What the reader can do about it: only what the figures prove.
+    /// What the reader can do about it: what the figures prove, and the setting that mostly helps.
     pub fn hint(&self) -> Cow<'static, str> {
         let wanted = self.block_bytes;
         let would_fit = |bytes: u64| self.reserved_bytes.saturating_add(wanted) <= bytes;
@@ -76,11 +77,12 @@ impl Shortage {
         hint.into()
     }
 
-    /// `hint`, and the setting with which less is lost so.
+    /// `hint`, and the setting that mostly helps.
     fn with_finer(&self, hint: &'static str) -> Cow<'static, str> {
         match self.finer {
             Some(finer) => {
-                format!("{hint}; with {finer} less is lost so, for more calls of the driver").into()
+                format!("{hint}; with {finer} mostly less is lost this way, for more driver calls")
+                    .into()
             }
             None => hint.into(),
         }
