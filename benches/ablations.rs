@@ -4,11 +4,17 @@
 //! passes, in virtual time, so the figures are the same everywhere. The first table is of the
 //! programs as they were recorded, the second of the same with other sizes, both at an H100's
 //! prices. The third is at prices for which Elastic chooses other extents, with and without.
+//!
+//! With the name of a folder of other traces (`benches/synthetic`) it measures those instead.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use genesis::heap::ablation::{Part, leave_out};
+use genesis_replay::gtr;
 use genesis_replay::program::Program;
 use simgpu::Prices;
 use support::host_memory::Counting;
@@ -34,6 +40,8 @@ const WARM_PASSES: usize = 11;
 const DRAWS: u64 = 4;
 /// A device with little room, in hundredths of the live peak.
 const LITTLE_ROOM: u64 = 105;
+/// Much driver time for a pass, in milliseconds.
+const MUCH_MS: f64 = 50.0;
 
 /// One program without one part.
 struct Outcome {
@@ -45,13 +53,17 @@ struct Outcome {
 }
 
 fn main() {
-    let programs: Vec<Program> =
-        PROGRAMS.into_iter().chain([SMALL_PROGRAM]).map(recorded).collect();
     // The one shows at other prices, the other with several threads (benches/lanes.rs).
     let is_shown = |part: &Part| ![Part::KnownPrices, Part::Apart].contains(part);
     let parts: Vec<Option<Part>> =
         [None].into_iter().chain(Part::ALL.into_iter().filter(is_shown).map(Some)).collect();
+    // cargo adds --bench.
+    if let Some(folder) = std::env::args().skip(1).find(|argument| !argument.starts_with("--")) {
+        return print_others(&parts, Path::new(&folder));
+    }
 
+    let programs: Vec<Program> =
+        PROGRAMS.into_iter().chain([SMALL_PROGRAM]).map(recorded).collect();
     print_head("without");
     for &part in &parts {
         leave_out(part);
@@ -97,6 +109,27 @@ fn print_row(name: &str, programs: &[Program], list: Prices) {
     let each: Vec<String> = outcomes.iter().map(|outcome| format!("{:.3}", outcome.held)).collect();
     let each = each.join(" | ");
     println!("| {name} | {held:.3} | {cold_ms:.0} | {warm_ms:.0} | {each} |");
+}
+
+/// The table of the programs in a folder: also how many take much time in each pass.
+fn print_others(parts: &[Option<Part>], folder: &Path) {
+    let entries = fs::read_dir(folder).expect("the folder of traces can be read");
+    let read = |path: &PathBuf| Program::prepare(&gtr::read_file(path)?);
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let programs = paths.iter().map(read).collect::<Result<Vec<Program>, _>>();
+    let programs = programs.expect("the folder has traces only");
+    println!("| without | held | first pass, ms | a pass, ms | above {MUCH_MS} ms a pass |");
+    println!("|---|---:|---:|---:|---:|");
+    for &part in parts {
+        leave_out(part);
+        let outcomes: Vec<Outcome> =
+            programs.iter().map(|program| measure(program, Prices::H100)).collect();
+        let (held, (cold_ms, warm_ms)) = (mean_held(&outcomes), sums_ms(&outcomes));
+        let slow = outcomes.iter().filter(|outcome| outcome.warm_ms > MUCH_MS).count();
+        let (name, count) = (name_of(part), outcomes.len());
+        println!("| {name} | {held:.3} | {cold_ms:.0} | {warm_ms:.0} | {slow} of {count} |");
+    }
 }
 
 fn print_varied(name: &str, programs: &[Program]) {
@@ -146,6 +179,7 @@ fn name_of(part: Option<Part>) -> &'static str {
         Part::OldestFirst => "the oldest window first",
         Part::Gather => "gathering before growing",
         Part::FirstCycle => "moving less in the first cycle",
+        Part::Restless => "more for restless programs",
         Part::PassOver => "passing over views in use",
         Part::HighestForSmall => "the highest extents for small blocks",
         Part::CoarseAtFirst => "coarse extents at first",

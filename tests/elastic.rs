@@ -19,6 +19,8 @@ mod peers;
 mod pools;
 #[path = "elastic/prices.rs"]
 mod prices;
+#[path = "elastic/restless.rs"]
+mod restless;
 #[path = "elastic/rising_peak.rs"]
 mod rising_peak;
 #[path = "elastic/shortage.rs"]

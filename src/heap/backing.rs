@@ -84,7 +84,7 @@ impl Backing {
     pub(super) fn come_home(&self, climb: &Climb<'_>) {
         match self {
             Self::Segments(_) => {}
-            Self::Extents(extents) => extents.return_to_origins(climb),
+            Self::Extents(extents) => extents.come_home(climb),
         }
     }
 

@@ -304,7 +304,7 @@ impl DeviceHeap<'_> {
     #[cold]
     fn must_come_home(self, lane: &Lane, state: &mut LaneState) -> bool {
         let is_trough = state.trough.take(lane.counters.live_peak());
-        if !self.backing.may_have_strays(lane) {
+        if !self.backing.may_have_strays(lane) && !state.moves.need_new_layout() {
             return false;
         }
         if state.pending.has_events() && !self.pools.is_routing() {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::callers::Callers;
+use super::moves::Moves;
 use super::owner::{LaneKey, Newcomer, Owner, Ownership};
 use super::paused_extent::{KeptCopy, PausedExtent};
 use super::pools::PoolNumber;
@@ -57,6 +58,7 @@ pub(super) struct LaneState {
     pub(super) areas: Vec<Slot>,
     pub(super) strategy: Strategy,
     pub(super) trough: Trough,
+    pub(super) moves: Moves,
     pub(super) windows: KnownWindows,
     pub(super) pending: PendingFrees,
     pub(super) recorded: RecordedStreams,
@@ -107,6 +109,7 @@ impl Lane {
                 areas: Vec::new(),
                 strategy: Strategy::new(settings),
                 trough: Trough::of(settings.strategy.pool_type),
+                moves: Moves::default(),
                 windows: KnownWindows::default(),
                 pending: PendingFrees::default(),
                 recorded: RecordedStreams::new(),
@@ -177,6 +180,7 @@ impl Lane {
             state.trough = Trough::of(settings.strategy.pool_type);
         }
         state.windows = KnownWindows::default();
+        state.moves = Moves::default();
         self.fence_wanted.store(0, Relaxed);
         self.callers.forget();
         let before = self.key();

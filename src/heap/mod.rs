@@ -6,6 +6,7 @@
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
 //! | `ladder`, `backing`, `segments`, `elastic`, `windows`, `idle` | serve a request after a miss |
 //! | `trough`, `first_cycle`, `rising_peak` | a lane's live memory, followed through the cycles of its program |
+//! | `moves` | whether a program comes to rest |
 //! | `plan`, `ready` | memory made ready before it is asked for |
 //! | `release`, `choice`, `optimize`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `managed` | memory whose pages move |
@@ -53,6 +54,7 @@ mod lanes_models;
 mod lanes_tests;
 mod limits;
 mod managed;
+mod moves;
 mod notes;
 mod optimize;
 mod own_memory;

@@ -27,6 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::communication::Communication;
+use super::searches::Searches;
 use super::strays::{LanesAstray, Strays};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -77,7 +78,7 @@ pub struct Extent {
     pub shadows: Vec<View>,
     /// How many views the driver is unmapping at the moment; it may still refuse.
     leaving: u32,
-    /// Its first home, the lane and the address, while it is mapped there.
+    /// Where it comes home to, the lane and the address, while it is mapped there: mostly its first home.
     pub origin: Option<(u32, u64)>,
     /// Whether it belongs to a pause or resume of the blocks that lay in it.
     pub is_set_aside: bool,
@@ -110,10 +111,8 @@ pub struct ExtentTable {
     left_bytes: [u64; 2],
     last_number: u64,
     shadow_count: usize,
-    searches: u64,
-    /// For each extent the last search that found it free, and its index among those found: apart
-    /// from the extents, because a search reads all of them.
-    marks: Vec<(u64, u32)>,
+    /// Searches for free extents.
+    pub searches: Searches,
     strays: Strays,
     count: usize,
 }
@@ -132,8 +131,7 @@ impl ExtentTable {
             left_bytes: [0; 2],
             last_number: 0,
             shadow_count: 0,
-            searches: 0,
-            marks: Vec::new(),
+            searches: Searches::default(),
             strays: Strays::default(),
             count: 0,
         }
@@ -183,18 +181,18 @@ impl ExtentTable {
             is_set_aside: false,
         };
         self.count += 1;
-        match self.unused.pop() {
+        let id = match self.unused.pop() {
             Some(id) => {
                 self.table[id as usize] = Some(extent);
-                self.marks[id as usize] = (0, 0);
                 id
             }
             None => {
                 self.table.push(Some(extent));
-                self.marks.push((0, 0));
                 self.table.len() as ExtentId - 1
             }
-        }
+        };
+        self.searches.add(id);
+        id
     }
 
     /// Sets whether the extent's only view is registered; returns with whom, if it was before.
@@ -356,6 +354,15 @@ impl ExtentTable {
         before
     }
 
+    /// The extent's home becomes its origin.
+    pub fn settle_here(&mut self, id: ExtentId) {
+        let Some(extent) = self.get_mut(id) else { return };
+        let was_astray = extent.astray_from();
+        extent.origin = extent.home.map(|home| (home.lane, home.address)).or(extent.origin);
+        let is_astray = extent.astray_from();
+        self.strays.change(id, was_astray, is_astray);
+    }
+
     /// Keeps an extent that has no home for the next need.
     pub fn rest(&mut self, id: ExtentId) {
         self.resting.push(id);
@@ -407,26 +414,6 @@ impl ExtentTable {
     /// Puts back what [`Self::pop_oldest_shadow`] returned, behind all others.
     pub fn put_back_shadow(&mut self, id: ExtentId, view: View) {
         self.left[view.class.index()].push_back((id, view.number));
-    }
-
-    /// The number of a new search, which marks what it finds with it.
-    pub fn new_search(&mut self) -> u64 {
-        self.searches += 1;
-        self.searches
-    }
-
-    /// Records that `search` has found the extent free, as the one of `index`.
-    pub fn mark(&mut self, id: ExtentId, search: u64, index: u32) {
-        if let Some(mark) = self.marks.get_mut(id as usize) {
-            *mark = (search, index);
-        }
-    }
-
-    /// The index of the extent among those that `search` has found free.
-    #[inline]
-    pub fn index_in(&self, search: u64, id: ExtentId) -> Option<usize> {
-        let &(by, index) = self.marks.get(id as usize)?;
-        (by == search).then_some(index as usize)
     }
 
     /// The lanes that have [`Self::strays`].

@@ -23,6 +23,8 @@ pub enum Part {
     Gather,
     /// In a lane's first cycle less memory is moved.
     FirstCycle,
+    /// Restless programs get more memory and a new layout.
+    Restless,
     /// Views whose extents are in use are passed over where memory would exceed the limit.
     PassOver,
     /// Small blocks take the highest free extents.
@@ -38,13 +40,14 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Wilderness,
         Self::ReturnHome,
         Self::Recall,
         Self::OldestFirst,
         Self::Gather,
         Self::FirstCycle,
+        Self::Restless,
         Self::PassOver,
         Self::HighestForSmall,
         Self::CoarseAtFirst,

@@ -75,7 +75,7 @@ impl Extents {
     pub(super) fn find_free(&self, climb: &Climb<'_>, reach: Reach) -> Found {
         let (search, count) = {
             let mut extents = self.store.extents();
-            (extents.new_search(), extents.count())
+            (extents.searches.begin(), extents.count())
         };
         let mut found = Found { search, free: Vec::new() };
         if climb.lane.pool().is_private() {
@@ -95,7 +95,7 @@ impl Extents {
         found
     }
 
-    fn find_free_in(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) {
+    pub(super) fn find_free_in(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) {
         let is_own = lane.index == climb.lane.index;
         let mut is_unfenced = false;
         let start = found.free.len();
@@ -113,7 +113,7 @@ impl Extents {
                 found.free.push(FreeExtent { id, bytes, lane, address, slot, to: None });
             });
             for (index, free) in found.free.iter().enumerate().skip(start) {
-                extents.mark(free.id, found.search, index as u32);
+                extents.searches.mark(free.id, found.search, index as u32);
             }
         }
         if is_unfenced {
@@ -228,9 +228,15 @@ impl Extents {
             && Part::ReturnHome.is_in()
     }
 
+    /// The lane's live memory is at its usual low: its extents come home.
+    pub(in super::super) fn come_home(&self, climb: &Climb<'_>) {
+        self.return_to_origins(climb);
+        self.lay_anew_if_due(climb);
+    }
+
     /// Brings the lane's extents back to their origins, side by side as they were created, from the
     /// lane's own addresses and from other lanes'. Lanes that have none of them are not looked at.
-    pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
+    fn return_to_origins(&self, climb: &Climb<'_>) {
         let mut strays: Vec<Stray> = {
             let extents = self.store.extents();
             let strays = extents.strays(climb.lane.index);

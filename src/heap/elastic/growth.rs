@@ -9,6 +9,7 @@
 //!                 in a lane's first cycle, for requests that raise the live peak (in a household
 //!                 apart, the lane's), where other lanes lend memory: live peak / LENT_SLACK_PART
 //!                 while the live peak rises from cycle to cycle: live peak / WHOLE_BLOCKS_PART
+//!                 once the lane's program is restless: live peak / RESTLESS_PART
 //! early     = in the first cycle, for such requests: live peak + live peak / WHOLE_BLOCKS_PART
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones
 //!                 are made instead of the others
@@ -27,7 +28,8 @@
 //! If an extent leaves a larger free block, rests of the block stay, which only smaller blocks can use.
 //! That is worth it at the highest live peak, but not below: blocks to come could have used the whole.
 //! How high the peak will be, nobody knows in a lane's first cycle (`heap::first_cycle`). Where it rises
-//! from cycle to cycle (`heap::rising_peak`), layouts do not come again, and extents would move in each.
+//! from cycle to cycle (`heap::rising_peak`), layouts do not come again, and extents would move in each, as
+//! in a program that never comes to rest (`heap::moves`).
 //!
 //! The sizes are those for an H100. What this driver charges scales them by a power of two
 //! ([`crate::driver::Prices`]), but not the slack, because another one gained nothing at any published
@@ -35,6 +37,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::super::lane::LaneState;
 use super::super::state::{Climb, DeviceHeap, Extents};
 use super::ablation::Part;
 use super::household::Reach;
@@ -81,6 +84,8 @@ const WHOLE_BLOCKS_PART: u64 = 12;
 /// … and this part in the first cycle, where other lanes lend memory, before any is moved: what a lane
 /// lends before its own peak, it takes back soon.
 const LENT_SLACK_PART: u64 = 25;
+/// Of a restless program this part of the live peak may be held more, before any is moved.
+const RESTLESS_PART: u64 = 4;
 
 /// What the policy chooses.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +97,8 @@ struct Bounds {
     whole_blocks_part: u64,
     /// … and in a first cycle the slack is the live peak / this, where other lanes lend memory.
     lent_slack_part: u64,
+    /// The slack of a restless program is the live peak / this.
+    restless_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
     /// The least of a young program.
@@ -105,6 +112,7 @@ const BALANCED: Bounds = Bounds {
     slack_part: 50,
     whole_blocks_part: WHOLE_BLOCKS_PART,
     lent_slack_part: LENT_SLACK_PART,
+    restless_part: RESTLESS_PART,
     least_extent_bytes: 8 * MIB,
     most_extent_bytes: 32 * MIB,
     least_young_bytes: 16 * MIB,
@@ -114,6 +122,7 @@ const TIGHT: Bounds = Bounds {
     slack_part: 200,
     whole_blocks_part: 200,
     lent_slack_part: 200,
+    restless_part: 200,
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
     least_young_bytes: 2 * MIB,
@@ -194,18 +203,23 @@ impl Extents {
             Reach::Device => (peak_bytes + slack_bytes).saturating_sub(reserved_bytes),
             Reach::Household(household) => household.room_bytes(slack_bytes),
         };
-        let (is_first_cycle, is_peak_rising) = {
-            let trough = &climb.lane.lock().trough;
-            (trough.is_first_cycle(), trough.is_peak_rising())
+        let (is_first_cycle, is_peak_rising, is_restless) = {
+            let LaneState { trough, moves, .. } = &mut *climb.lane.lock();
+            if Part::Restless.is_in() {
+                moves.miss(climb.lane.counters.allocated_total(), peak_bytes);
+            }
+            (trough.is_first_cycle(), trough.is_peak_rising(), moves.are_restless())
         };
         let is_early = Part::FirstCycle.is_in() && is_first_cycle && climb.raises_live_peak(reach);
         let at_least = |part: u64| slack_bytes.max(peak_bytes / part);
-        let early_slack_bytes = if is_early || is_peak_rising {
+        let early_slack_bytes = if is_restless {
+            at_least(bounds.restless_part)
+        } else if is_early || is_peak_rising {
             at_least(bounds.whole_blocks_part)
         } else {
             slack_bytes
         };
-        let slack_bytes = if is_peak_rising {
+        let slack_bytes = if is_peak_rising || is_restless {
             early_slack_bytes
         } else if is_early && climb.lenders().any(|lane| reach.includes(climb, lane)) {
             at_least(bounds.lent_slack_part)

@@ -22,7 +22,8 @@
 //!
 //! When a lane's live memory has fallen to its usual low, its extents return to their first homes
 //! (`heap::trough`). So a program that repeats itself finds in each cycle what it found in the last
-//! one, and needs no more driver calls.
+//! one, and needs no more driver calls. One that does not (`heap::moves`) gets more memory and a new
+//! layout ([`anew`]).
 //!
 //! *Siblings* are the other lanes of the device, except those of private pools. Memory of a private
 //! pool is never moved, because a captured graph holds its addresses.
@@ -33,6 +34,7 @@
 
 pub mod ablation;
 mod addresses;
+mod anew;
 mod area;
 mod gather;
 mod give_back;
@@ -320,6 +322,7 @@ impl Extents {
     ) -> crate::base::Result<Outcome> {
         let moved = self.take(climb, chosen);
         let moved_bytes: u64 = moved.iter().map(|extent| extent.bytes).sum();
+        climb.lane.lock().moves.note(moved_bytes);
         let growth = self.growth(climb, reach);
         let created = match part.bytes.saturating_sub(moved_bytes) {
             0 => 0,

@@ -144,7 +144,7 @@ impl LaneState {
             State::Unmapped => Kind::Bare,
             State::Shadow => {
                 let left = links[0];
-                match extents.index_in(wanted.search, left) {
+                match extents.searches.index_in(wanted.search, left) {
                     Some(index) => Kind::Shadow(index),
                     None if self.may_clear(extents, wanted, left, address) => Kind::Bare,
                     None => return None,

@@ -1,0 +1,102 @@
+//! A program that never comes to rest gets more memory, and a new layout, instead of moving memory for
+//! ever.
+
+use std::mem;
+
+use genesis::base::size::{GIB, MIB};
+use simgpu::{Call, Code, Target, Times};
+
+use crate::ADDRESSES;
+use crate::support::{A, DEVICE, Random, Rig};
+
+const DEVICE_BYTES: u64 = 64 * GIB;
+/// The keys and values of so many layers are kept.
+const LAYERS: usize = 24;
+const WEIGHT_BYTES: u64 = 64 * MIB;
+/// An answer is made in so many steps.
+const STEPS: u64 = 20;
+/// After so many answers the program is known to be restless.
+const KNOWN: usize = 40;
+const ANSWERS: usize = 20;
+/// The most calls of the driver for memory in each of those, on average. Without more memory there are 522.
+const MOST_CALLS: u64 = 8;
+/// The most that may be held over the most that was live, in hundredths.
+const MOST_HELD: u64 = 125;
+
+/// A model that answers one request after another.
+struct Model {
+    rig: Rig,
+    random: Random,
+    refused: usize,
+}
+
+impl Model {
+    fn new() -> Self {
+        let rig = ADDRESSES.plan().capacity(DEVICE_BYTES).start();
+        for _ in 0..LAYERS {
+            rig.allocate(WEIGHT_BYTES, A);
+        }
+        Self { rig, random: Random(1), refused: 0 }
+    }
+
+    /// A block, or 0 if it is refused.
+    fn allocate(&mut self, bytes: u64) -> u64 {
+        self.rig.heap.allocate(bytes, DEVICE, A).unwrap_or_else(|_| {
+            self.refused += 1;
+            0
+        })
+    }
+
+    /// An answer: in each step the keys and values of each layer grow by a copy. Each layer keeps other
+    /// parts of them in each answer.
+    fn answer(&mut self) {
+        let largest: Vec<u64> = (0..LAYERS).map(|_| (8 + self.random.below(320)) * MIB).collect();
+        let mut caches = [0; LAYERS];
+        for step in 1..=STEPS {
+            for (cache, largest) in caches.iter_mut().zip(&largest) {
+                let longer = self.allocate(largest * step / STEPS);
+                self.rig.free(mem::replace(cache, longer));
+            }
+            let logits = self.allocate(largest[0]);
+            self.rig.free(logits);
+        }
+        caches.into_iter().for_each(|cache| self.rig.free(cache));
+    }
+
+    /// The calls of the driver for memory in each of so many answers, on average.
+    fn calls_in(&mut self, answers: usize) -> u64 {
+        let before = self.rig.statistics().driver_memory_calls;
+        (0..answers).for_each(|_| self.answer());
+        (self.rig.statistics().driver_memory_calls - before) / answers as u64
+    }
+}
+
+#[test]
+fn a_restless_program_gets_more_memory() {
+    let mut model = Model::new();
+    model.calls_in(KNOWN);
+    let calls = model.calls_in(ANSWERS);
+    assert!(calls <= MOST_CALLS, "{calls} calls in each answer");
+    assert_eq!(model.refused, 0);
+    let statistics = model.rig.statistics();
+    let (held, live) = (statistics.reserved_bytes.peak, statistics.allocated_bytes.peak);
+    assert!(held * 100 <= live * MOST_HELD, "{held} bytes are held for {live}");
+    model.rig.finish();
+}
+
+/// The first call that maps memory in an answer fails. Once that is the one for the new layout.
+#[test]
+fn a_new_layout_that_the_driver_refuses_changes_nothing() {
+    for call in [Call::Map, Call::SetAccess] {
+        let mut model = Model::new();
+        for answer in 1..=KNOWN {
+            model.rig.machine.faults().fail(Target::call(call), 1, Times::Once, Code(12345));
+            model.answer();
+            model.rig.machine.faults().clear();
+            model.rig.check();
+            assert!(model.refused <= answer, "{} requests in {answer} answers", model.refused);
+        }
+        assert!(model.refused < KNOWN, "no call was for the layout");
+        model.rig.finish();
+    }
+}
