@@ -20,5 +20,4 @@ pub use extent_store::ExtentStore;
 pub use extents::{Extent, ExtentId, ExtentTable, View};
 pub use ledger::{Ledger, Refusal};
 pub use neighbours::{Neighbour, Neighbours, Taken, Wanted};
-pub use searches::Searches;
 pub use segment_store::{SegmentSource, SegmentStore};

@@ -15,9 +15,15 @@ use std::path::Path;
 
 use support::{beside, command, compile};
 
+/// So many processes: what else the machine does only adds to a time.
+const PROCESSES: usize = 9;
+
 fn main() {
     let program = compile("bench", "pairs");
-    println!("one thread, nanoseconds of a pair: median of 201 rounds of 4,096 pairs");
+    println!(
+        "one thread, nanoseconds of a pair: median of 201 rounds of 4,096 pairs, the least of \
+         {PROCESSES} processes"
+    );
     println!(
         "{:>10} {:>10} {:>10} {:>12} {:>10}",
         "bytes", "simcuda", "genesis", "preloaded", "between"
@@ -31,8 +37,14 @@ fn main() {
     }
 }
 
-/// The time of a pair, in nanoseconds, as the program prints it.
+/// The time of a pair, in nanoseconds.
 fn pair(program: &Path, arguments: &[&str], is_preloaded: bool) -> f64 {
+    let times = (0..PROCESSES).map(|_| pair_once(program, arguments, is_preloaded));
+    times.fold(f64::INFINITY, f64::min)
+}
+
+/// The time in one process, as the program prints it.
+fn pair_once(program: &Path, arguments: &[&str], is_preloaded: bool) -> f64 {
     let mut command = command(program);
     command.args(arguments).env("GENESIS_LIBRARY", beside("libgenesis.so"));
     if !is_preloaded {

@@ -66,11 +66,15 @@ impl LaneState {
 
     /// Claims `bytes` of bare addresses: the smallest place that is large enough.
     pub(super) fn claim(&mut self, class: SizeClass, bytes: u64) -> Option<(Slot, u64)> {
-        let fitting = self.bare(class).filter(|(_, block)| block.bytes >= bytes);
-        let (slot, address) = fitting
-            .min_by_key(|(_, block)| (block.bytes, block.address))
-            .map(|(slot, block)| (slot, block.address))?;
+        let (slot, address) = self.bare_place(class, bytes)?;
         Some((self.claim_part(slot, address, bytes), address))
+    }
+
+    /// The smallest place of at least `bytes` bare addresses.
+    pub(super) fn bare_place(&self, class: SizeClass, bytes: u64) -> Option<(Slot, u64)> {
+        let fitting = self.bare(class).filter(|(_, block)| block.bytes >= bytes);
+        let smallest = fitting.min_by_key(|(_, block)| (block.bytes, block.address));
+        smallest.map(|(slot, block)| (slot, block.address))
     }
 
     /// Claims a part of the bare addresses in `slot`.
