@@ -100,3 +100,19 @@ fn a_new_layout_that_the_driver_refuses_changes_nothing() {
         model.rig.finish();
     }
 }
+
+/// Threads that share a stream ask for memory while the new layout is made.
+#[test]
+fn threads_on_one_stream_are_served_meanwhile() {
+    let Model { rig, .. } = Model::new();
+    std::thread::scope(|scope| {
+        for seed in 1..=2 {
+            let mut model = Model { rig: rig.clone(), random: Random(seed), refused: 0 };
+            scope.spawn(move || {
+                (0..KNOWN).for_each(|_| model.answer());
+                assert_eq!(model.refused, 0);
+            });
+        }
+    });
+    rig.finish();
+}
