@@ -355,7 +355,7 @@ impl ExtentTable {
     }
 
     /// The extent's home becomes its origin.
-    pub fn settle_here(&mut self, id: ExtentId) {
+    pub fn make_home_origin(&mut self, id: ExtentId) {
         let Some(extent) = self.get_mut(id) else { return };
         let was_astray = extent.astray_from();
         extent.origin = extent.home.map(|home| (home.lane, home.address)).or(extent.origin);

@@ -15,9 +15,15 @@ const UNDER_WAY: usize = 16;
 
 impl Extents {
     /// Maps the lane's own free extents for large blocks side by side if that is due, and makes this
-    /// their origins. Where the driver refuses, the rest stay where they are.
+    /// their origins. Where the driver refuses, the rest stay where they are. While a stream may be captured,
+    /// a later trough is waited for.
     pub(super) fn lay_anew_if_due(&self, climb: &Climb<'_>) {
-        if !climb.lane.lock().moves.take_new_layout() {
+        if !climb.lane.lock().moves.need_new_layout() {
+            return;
+        }
+        // What follows asks the driver for more than bookkeeping, and may wait: not in a capture.
+        climb.look_for_capture();
+        if climb.device.may_capture() || !climb.lane.lock().moves.take_new_layout() {
             return;
         }
         let free = self.own_free_extents(climb);
@@ -39,7 +45,7 @@ impl Extents {
             }
             let mut extents = self.store.extents();
             for extent in moved {
-                extents.settle_here(extent.id);
+                extents.make_home_origin(extent.id);
                 address += extent.bytes;
             }
         }

@@ -182,7 +182,7 @@ impl Extents {
         scaled(bytes, dearness).min(power_below(coarsest_bytes).max(bytes))
     }
 
-    /// How memory grows now, for the request of `climb`.
+    /// How memory grows now, for the request of `climb`. Also follows how much is moved for the lane.
     pub(super) fn growth(&self, climb: &Climb<'_>, reach: Reach) -> Growth {
         let Climb { device, block_bytes, .. } = *climb;
         let bounds = match self.policy {
