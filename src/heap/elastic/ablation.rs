@@ -31,6 +31,8 @@ pub enum Part {
     HighestForSmall,
     /// Extents are larger while hardly anything was freed.
     CoarseAtFirst,
+    /// A young program grows by exactly what is missing.
+    Exact,
     /// Extents follow what the driver charges.
     KnownPrices,
     /// Lanes that no thread has in common lend each other nothing.
@@ -40,7 +42,7 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Wilderness,
         Self::ReturnHome,
         Self::Recall,
@@ -51,6 +53,7 @@ impl Part {
         Self::PassOver,
         Self::HighestForSmall,
         Self::CoarseAtFirst,
+        Self::Exact,
         Self::KnownPrices,
         Self::Apart,
     ];

@@ -19,6 +19,8 @@
 //!             both: at most min(left² / device, device / MOST_DEVICE_PART), rounded up to a power of
 //!                 two, where left is what may still be created; once memory was short, at most
 //!                 left / SHORT_PART; but at least device / DEVICE_PART
+//! growth    = what is missing, rounded up to whole extents; to whole granules for large blocks of a
+//!                 program that never held YOUNG_BYTES, once it has freed something
 //! ```
 //!
 //! An extent can move only while no block lies in it, so it should be a small part of what is held.
@@ -140,10 +142,13 @@ pub(super) struct Growth {
     pub(super) early_room_bytes: u64,
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
-    /// The size of new extents.
+    /// About the size of new extents.
     extent_bytes: u64,
-    /// What is created above `room_bytes` is a multiple of this, if possible.
+    /// What is created is a multiple of this, …
+    unit_bytes: u64,
+    /// … and above `room_bytes` of this, if possible.
     step_bytes: u64,
+    granule_bytes: u64,
 }
 
 /// The least and the most bytes of large extents, of programs that hold much, where an extent costs
@@ -231,12 +236,12 @@ impl Extents {
         let most_bytes = self.most_extent_bytes(usable_bytes, device.usable_bytes());
         let size =
             |bytes: u64| bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes);
-        let (extent_bytes, step_bytes) = match SizeClass::of(block_bytes) {
+        let (extent_bytes, unit_bytes, step_bytes) = match SizeClass::of(block_bytes) {
             SizeClass::Small => {
                 let live_bytes = climb.lane.counters.snapshot().classes[0].active;
                 let share_bytes = live_bytes / SMALL_EXTENT_PART / granule_bytes * granule_bytes;
                 let extent_bytes = size(share_bytes.max(SMALL_EXTENT_BYTES));
-                (extent_bytes, extent_bytes)
+                (extent_bytes, extent_bytes, extent_bytes)
             }
             SizeClass::Large => {
                 let least_bytes = if peak_bytes < YOUNG_BYTES {
@@ -251,9 +256,12 @@ impl Extents {
                     let part_bytes = power_below(peak_bytes / LOADING_PART);
                     let loading_bytes =
                         part_bytes.clamp(bounds.least_young_bytes, bounds.most_loading_bytes);
-                    (size(loading_bytes).max(steady_bytes), steady_bytes)
+                    let loading_bytes = size(loading_bytes).max(steady_bytes);
+                    (loading_bytes, loading_bytes, steady_bytes)
+                } else if peak_bytes < YOUNG_BYTES && Part::Exact.is_in() {
+                    (steady_bytes, granule_bytes, granule_bytes)
                 } else {
-                    (steady_bytes, steady_bytes)
+                    (steady_bytes, steady_bytes, steady_bytes)
                 }
             }
         };
@@ -264,7 +272,9 @@ impl Extents {
             early_room_bytes: floor(early_room_bytes),
             usable_bytes: floor(usable_bytes),
             extent_bytes,
+            unit_bytes,
             step_bytes,
+            granule_bytes,
         }
     }
 
@@ -285,7 +295,7 @@ impl Growth {
     /// How much to create where `missing_bytes` are missing and `place_bytes` of addresses are
     /// bare; some is for the next requests.
     pub(super) fn bytes(&self, missing_bytes: u64, place_bytes: u64) -> u64 {
-        let mut bytes = missing_bytes.next_multiple_of(self.extent_bytes);
+        let mut bytes = missing_bytes.next_multiple_of(self.unit_bytes);
         if bytes > self.room_bytes {
             let step = self.step_bytes;
             let least_bytes = missing_bytes.next_multiple_of(step);
@@ -294,11 +304,14 @@ impl Growth {
         bytes.min(place_bytes).min(self.usable_bytes).max(missing_bytes)
     }
 
-    /// Cuts `bytes` into extents.
+    /// Cuts `bytes`, whole granules, evenly into extents.
     pub(super) fn extents(&self, bytes: u64) -> impl Iterator<Item = u64> + use<> {
-        let (whole, extent_bytes) = (bytes / self.extent_bytes, self.extent_bytes);
-        let rest_bytes = bytes % extent_bytes;
-        (0..whole).map(move |_| extent_bytes).chain((rest_bytes > 0).then_some(rest_bytes))
+        let Self { extent_bytes, granule_bytes, .. } = *self;
+        debug_assert!(bytes.is_multiple_of(granule_bytes));
+        let granules = bytes / granule_bytes;
+        let count = ((bytes + extent_bytes / 2) / extent_bytes).max(1).min(granules);
+        let before = move |index: u64| index * granules / count;
+        (0..count).map(move |index| (before(index + 1) - before(index)) * granule_bytes)
     }
 }
 
