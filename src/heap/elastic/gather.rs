@@ -16,7 +16,7 @@ use crate::order::Readiness;
 
 /// Small blocks take no extent of more bytes: a single small block could keep the whole extent from
 /// other uses for long.
-const LARGEST_FOR_SMALL_BYTES: u64 = 32 * MIB;
+const LARGEST_FOR_SMALL_BYTES: u64 = 8 * MIB;
 
 /// The epoch of memory that no stream has used.
 const NEVER: u32 = 0;
