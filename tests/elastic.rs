@@ -13,6 +13,8 @@ mod checkerboard;
 mod first_cycle;
 #[path = "elastic/home.rs"]
 mod home;
+#[path = "elastic/idle_streams.rs"]
+mod idle_streams;
 #[path = "elastic/peers.rs"]
 mod peers;
 #[path = "elastic/pools.rs"]

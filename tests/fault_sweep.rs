@@ -33,7 +33,7 @@ use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 use verdict::{Fault, Outcome, Outcomes, judge, statuses};
 
 /// The kinds of call the program makes of the heap's driver.
-const KINDS: [Call; 27] = [
+const KINDS: [Call; 28] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
@@ -47,6 +47,7 @@ const KINDS: [Call; 27] = [
     Call::EventCreate,
     Call::EventRecord,
     Call::EventQuery,
+    Call::StreamQuery,
     Call::StreamWait,
     Call::StreamIsCapturing,
     Call::StreamGetId,

@@ -129,6 +129,7 @@ fn a_fence_that_waits_for_its_own_stream_holds_nobody_up() {
     for pool_type in KEEPING {
         let rig = rig(pool_type);
         let small = rig.allocate(512, A);
+        rig.touch(small, A);
         rig.free(rig.allocate(BLOCK_BYTES, A));
         // It misses what is free on the first stream, and asks for a fence there.
         rig.allocate(BLOCK_BYTES, B);

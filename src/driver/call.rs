@@ -78,6 +78,8 @@ pub enum Call {
     EventSynchronize,
     /// `cuStreamWaitEvent`.
     StreamWait,
+    /// `cuStreamQuery`.
+    StreamQuery,
     /// `cuStreamIsCapturing`.
     StreamIsCapturing,
     /// `cuStreamGetId`.
@@ -144,6 +146,7 @@ impl Call {
             Self::EventQuery => "cuEventQuery",
             Self::EventSynchronize => "cuEventSynchronize",
             Self::StreamWait => "cuStreamWaitEvent",
+            Self::StreamQuery => "cuStreamQuery",
             Self::StreamIsCapturing => "cuStreamIsCapturing",
             Self::StreamId => "cuStreamGetId",
             Self::StreamContext => "cuStreamGetCtx",

@@ -240,6 +240,10 @@ pub trait Device: Sharing + Managed + Send + Sync + fmt::Debug {
     /// Work queued on `stream` from now on starts after `event`; the host does not wait.
     fn stream_wait(&self, stream: StreamHandle, event: Event) -> Result<()>;
 
+    /// Returns true if all work queued on `stream` is complete; does not wait.
+    /// `STREAM_CAPTURE_UNSUPPORTED` on a capturing stream, whose capture goes on.
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool>;
+
     /// Returns true if `stream` is being captured into a graph.
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool>;
 

@@ -320,6 +320,10 @@ impl Device for Guarded {
         self.driver.stream_wait(stream, event)
     }
 
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        self.driver.stream_query(stream)
+    }
+
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         self.driver.stream_is_capturing(stream)
     }

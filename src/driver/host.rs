@@ -343,6 +343,10 @@ impl Device for HostMemory {
         self.driver(Call::StreamWait)?.stream_wait(stream, event)
     }
 
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        self.driver(Call::StreamQuery)?.stream_query(stream)
+    }
+
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         self.locker.as_ref().map_or(Ok(false), |locker| locker.driver.stream_is_capturing(stream))
     }

@@ -1,13 +1,15 @@
 //! The events of a lane's own stream: a lane asks another for one, which is recorded at the next call
-//! that names the stream, unless that is being captured.
+//! that names the stream, unless that is being captured. Before it asks, it looks whether the stream has
+//! anything to do: what a stream leaves free that is not used for long would else be out of reach.
 //!
 //! What an event covers, [`crate::order::Fence`] knows.
 
 use super::captures::Captures;
 use super::lane::{Lane, LaneGuard, LaneState, NO_REQUEST};
 use super::owner::LaneKey;
-use crate::base::StreamHandle;
+use super::state::DeviceHeap;
 use crate::base::sync::atomic::Ordering::Relaxed;
+use crate::base::{StreamHandle, blocking};
 use crate::driver::Event;
 use crate::order::{Contexts, OWN_CONTEXT};
 
@@ -100,6 +102,34 @@ impl Lane {
         state.under_way -= 1;
         let events = contexts.get(state.context);
         state.fence.unpin(&events, event);
+    }
+}
+
+impl DeviceHeap<'_> {
+    /// Looks whether the stream of `lane`, another one's, has nothing to do: then all that is free there
+    /// is ready for every stream. Returns true if so. Only if the stream certainly exists, as a default
+    /// stream does, and every one if the program says that they last or that it announces their end.
+    /// PyTorch's hooks only assume that: streams that others made are destroyed.
+    pub(super) fn see_idle(self, lane: &Lane) -> bool {
+        let key = lane.key();
+        let exists =
+            |stream: &StreamHandle| stream.is_default() || self.heap.policy.trusts_streams();
+        let stream = key.stream.lasting_handle().filter(exists);
+        let Some(stream) = stream.filter(|_| !self.may_capture()) else { return false };
+        let Some(mut state) = lane.lock_for(key) else { return false };
+        // Every free of that epoch has begun, so the work before it is queued.
+        let epoch = state.fence.end_epoch();
+        state.under_way += 1;
+        state.fencing += 1;
+        drop(state);
+        let is_idle = blocking(|| self.driver.stream_query(stream)) == Ok(true);
+        let mut state = lane.lock();
+        state.under_way -= 1;
+        state.fencing -= 1;
+        if is_idle {
+            state.fence.was_idle(epoch);
+        }
+        is_idle
     }
 }
 

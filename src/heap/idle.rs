@@ -1,7 +1,8 @@
 //! Waiting for a device before it grows, for free memory that only an idle device makes usable:
 //!
 //! - free memory of a stream that makes no more calls, because it is destroyed or quiet. Others can
-//!   use it only after an event, which is recorded at a call of that stream;
+//!   use it only after an event, which is recorded at a call of that stream, or if it can be seen that
+//!   the stream has nothing to do;
 //! - freed blocks that were recorded for another thread's default stream, or for a stream that was
 //!   being captured: they have no event.
 //!
@@ -93,8 +94,11 @@ fn add_free(climb: &Climb<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
             }
         }
     });
+    drop(state);
     if unfenced_bytes > 0 {
-        *stuck_bytes(climb, lane, free) += unfenced_bytes;
+        let is_ready = device.see_idle(lane);
+        let sum = if is_ready { &mut free.ready_bytes } else { stuck_bytes(climb, lane, free) };
+        *sum += unfenced_bytes;
     }
 }
 

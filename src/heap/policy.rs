@@ -32,6 +32,8 @@ const NO_STREAMS: u8 = 0;
 const DESTROYABLE_STREAMS: u8 = 1;
 /// … all.
 const ALL_STREAMS: u8 = 2;
+/// None, because the program says that they last, or that it announces their end.
+const NO_STREAMS_AS_ASKED: u8 = 3;
 
 /// When cached memory is released automatically, and the slow-path flags.
 #[derive(Debug)]
@@ -84,8 +86,8 @@ impl Policy {
         let keep_seen = |before: u8| Some(heeded | before & (TAGGED | SHARING | HOST_SHORT));
         let _ = self.heeded.fetch_update(Relaxed, Relaxed, keep_seen);
         let identified = match settings.stream_ids {
+            StreamIds::Off => NO_STREAMS_AS_ASKED,
             _ if !self.has_numbers.load(Relaxed) => NO_STREAMS,
-            StreamIds::Off => NO_STREAMS,
             StreamIds::Auto => DESTROYABLE_STREAMS,
             StreamIds::On => ALL_STREAMS,
         };
@@ -100,13 +102,18 @@ impl Policy {
     /// Returns true if streams that may be destroyed are told apart by the driver's numbers.
     #[inline]
     pub(super) fn identifies_streams(&self) -> bool {
-        self.identified.load(Relaxed) != NO_STREAMS
+        !matches!(self.identified.load(Relaxed), NO_STREAMS | NO_STREAMS_AS_ASKED)
     }
 
     /// Returns true if all streams are told apart by the driver's numbers.
     #[inline]
     pub(super) fn identifies_all_streams(&self) -> bool {
         self.identified.load(Relaxed) == ALL_STREAMS
+    }
+
+    /// Returns true if the program says that its streams last, or that it announces their end.
+    pub(super) fn trusts_streams(&self) -> bool {
+        self.identified.load(Relaxed) == NO_STREAMS_AS_ASKED
     }
 
     /// Called when the driver turns out to have no such numbers.

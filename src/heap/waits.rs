@@ -86,7 +86,7 @@ impl Lane {
     /// Called when all work queued before the lane's epoch ended at `epoch` has completed.
     pub(super) fn device_was_idle(&self, epoch: u32, own: &EventCache) {
         let mut state = self.lock();
-        state.fence.device_was_idle(epoch);
+        state.fence.was_idle(epoch);
         let LaneState { pending, complete, .. } = &mut *state;
         pending.device_was_idle(epoch, |slot| complete.push(slot));
         self.end_complete_waits(&mut state);

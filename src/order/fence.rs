@@ -21,7 +21,7 @@
 //! wait is queued.
 //!
 //! ```text
-//! block.freed_epoch ≤ idle_epoch           use it: the device was idle after the free
+//! block.freed_epoch ≤ idle_epoch           use it: the stream was idle after the free
 //! block.freed_epoch ≤ epoch of the event   the other stream waits for the event first
 //! otherwise                                not yet
 //! ```
@@ -41,7 +41,7 @@ pub struct Fence {
     event: Option<(Event, u32)>,
     /// Events that streams are about to wait for, once for each wait.
     pinned: Vec<Event>,
-    /// The device was idle after all frees up to this epoch.
+    /// The stream was idle after all frees up to this epoch.
     idle_epoch: u32,
     /// How many events were taken in since another stream has waited for one.
     unused: u32,
@@ -118,7 +118,7 @@ impl Fence {
     }
 
     /// Ends the epoch before an event is recorded or the device waited for. Returns the epoch to
-    /// name afterwards in [`Self::renew`] or [`Self::device_was_idle`].
+    /// name afterwards in [`Self::renew`] or [`Self::was_idle`].
     pub fn end_epoch(&mut self) -> u32 {
         if Step::EndOfEpoch.is_left_out() {
             return self.epoch;
@@ -139,8 +139,8 @@ impl Fence {
         self.event.is_some()
     }
 
-    /// The device was idle after all frees up to `epoch`.
-    pub fn device_was_idle(&mut self, epoch: u32) {
+    /// The stream was idle after all frees up to `epoch`.
+    pub fn was_idle(&mut self, epoch: u32) {
         self.idle_epoch = self.idle_epoch.max(epoch);
     }
 
@@ -158,7 +158,7 @@ impl Fence {
         {
             self.event = None;
             self.put_unless_pinned(events, event);
-            self.device_was_idle(covered);
+            self.was_idle(covered);
         }
     }
 

@@ -163,13 +163,13 @@ fn idleness_covers_what_was_freed_before_it() {
     let during = fence.epoch();
     assert_eq!(ended, before);
     assert_eq!(fence.readiness(before), Readiness::NotYet, "not before it has come to that");
-    fence.device_was_idle(ended);
+    fence.was_idle(ended);
     assert_eq!(fence.readiness(before), Readiness::Ready);
     assert_eq!(fence.readiness(during), Readiness::NotYet, "freed while waiting");
     renew(&mut fence, &events).unwrap();
     assert_eq!(fence.readiness(before), Readiness::Ready);
     assert!(matches!(fence.readiness(during), Readiness::After(_)));
-    fence.device_was_idle(0);
+    fence.was_idle(0);
     assert_eq!(fence.readiness(before), Readiness::Ready, "older news changes nothing");
 }
 

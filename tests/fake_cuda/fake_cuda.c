@@ -83,7 +83,7 @@ static _Thread_local unsigned capture_mode = GLOBAL;
 
 /* What the tests read and write through dlsym. */
 int fake_next_code;          /* answered by the next checked call, once */
-int fake_event_ready = 1;    /* whether cuEventQuery finds events complete */
+int fake_event_ready = 1;    /* whether events and streams are found complete */
 unsigned fake_capture_status;
 int fake_stream_id = 17; /* -1: a number with all bits */
 long fake_pushes, fake_pops, fake_retains, fake_accessors;
@@ -448,17 +448,18 @@ int cuEventQuery(void *event) {
     return fake_event_ready ? SUCCESS : NOT_READY;
 }
 
-int cuEventSynchronize(void *event) {
-    CHECKED();
-    REQUIRE(event != NULL, INVALID_HANDLE);
-    return SUCCESS;
-}
+int cuEventSynchronize(void *event) { CHECKED(); return event ? SUCCESS : INVALID_HANDLE; }
 
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     CHECKED();
     REQUIRE(flags == 0 && event != NULL, INVALID_VALUE);
     REQUIRE((uintptr_t)stream == 77, INVALID_HANDLE);
     return SUCCESS;
+}
+
+int cuStreamQuery(void *stream) {
+    CHECKED();
+    return (uintptr_t)stream != 77 ? INVALID_HANDLE : fake_event_ready ? SUCCESS : NOT_READY;
 }
 
 /* Numbers of streams need no relaxed mode and, here, a context: the caller makes one current. */

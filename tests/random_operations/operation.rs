@@ -238,7 +238,7 @@ pub struct Extent {
 }
 
 /// The driver calls that fail, and the codes with which they do.
-const FAULTY: [Call; 22] = [
+const FAULTY: [Call; 23] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
@@ -252,6 +252,7 @@ const FAULTY: [Call; 22] = [
     Call::EventCreate,
     Call::EventRecord,
     Call::EventQuery,
+    Call::StreamQuery,
     Call::StreamWait,
     Call::StreamIsCapturing,
     Call::StreamGetId,

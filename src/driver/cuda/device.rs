@@ -161,6 +161,27 @@ impl CudaDevice {
         }
     }
 
+    /// Makes `call`, which names `stream`, by `work`: `STREAM_CAPTURE_UNSUPPORTED` if that is captured.
+    fn call_outside_capture(
+        &self,
+        call: Call,
+        stream: StreamHandle,
+        work: impl Fn() -> c_int,
+    ) -> Result<()> {
+        let made = |made: Made<'_>| {
+            if self.is_capturing(made, stream)? {
+                return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
+            }
+            made.count(call);
+            check(call, work())
+        };
+        if stream.is_default() {
+            self.within(call, |_| self.meter.timed(made))
+        } else {
+            self.meter.timed(|meter| self.by_handles(call, || made(meter)))
+        }
+    }
+
     /// The driver's name for a device; needs no context.
     pub(super) fn device(&self, ordinal: DeviceOrdinal, call: Call) -> Result<sys::CUdevice> {
         let device_get = require(self.api.device_get, call)?;
@@ -417,19 +438,8 @@ impl Device for CudaDevice {
         // stays as it is: captures of other streams forbid queries of events and waits for them, but
         // not these (`gpu-probe` asks the driver; PyTorch's own allocator does the same).
         let (event, handle) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
-        let work = |made: Made<'_>| {
-            if self.is_capturing(made, stream)? {
-                return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
-            }
-            made.count(call);
-            // SAFETY: see the head of this implementation.
-            check(call, unsafe { record(event, handle) })
-        };
-        if stream.is_default() {
-            self.within(call, |_| self.meter.timed(work))
-        } else {
-            self.meter.timed(|made| self.by_handles(call, || work(made)))
-        }
+        // SAFETY: see the head of this implementation.
+        self.call_outside_capture(call, stream, || unsafe { record(event, handle) })
     }
 
     fn event_query(&self, event: Event) -> Result<bool> {
@@ -455,6 +465,18 @@ impl Device for CudaDevice {
         let (stream, event) = (stream.0 as sys::CUstream, event.0 as sys::CUevent);
         // SAFETY: see the head of this implementation; 0 is the default among the flags.
         self.call(Call::StreamWait, || unsafe { wait(stream, event, 0) })
+    }
+
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        let call = Call::StreamQuery;
+        let query = require(self.api.stream_query, call)?;
+        let _relaxed = RelaxedCapture::enter(&self.api, call)?;
+        let handle = stream.0 as sys::CUstream;
+        // SAFETY: see the head of this implementation.
+        match self.call_outside_capture(call, stream, || unsafe { query(handle) }) {
+            Err(error) if error.code == Code::NOT_READY => Ok(false),
+            answer => answer.map(|()| true),
+        }
     }
 
     /// For the legacy stream this also returns true while a stream that synchronises with it

@@ -173,6 +173,7 @@ driver_table! {
         event_query = c"cuEventQuery"(sys::CUevent);
         event_synchronize = c"cuEventSynchronize"(sys::CUevent);
         stream_wait_event = c"cuStreamWaitEvent"(sys::CUstream, sys::CUevent, c_uint);
+        stream_query = c"cuStreamQuery"(sys::CUstream);
         stream_is_capturing = c"cuStreamIsCapturing"(sys::CUstream, *mut c_uint);
         stream_id = c"cuStreamGetId"(sys::CUstream, *mut c_ulonglong);
         stream_context = c"cuStreamGetCtx"(sys::CUstream, *mut sys::CUcontext);

@@ -44,6 +44,7 @@ const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
     (Call::EventDestroy, simgpu::Call::EventDestroy),
     (Call::EventRecord, simgpu::Call::EventRecord),
     (Call::EventQuery, simgpu::Call::EventQuery),
+    (Call::StreamQuery, simgpu::Call::StreamQuery),
     (Call::EventSynchronize, simgpu::Call::EventSynchronize),
     (Call::StreamWait, simgpu::Call::StreamWait),
     (Call::StreamIsCapturing, simgpu::Call::StreamIsCapturing),
@@ -215,6 +216,14 @@ impl Device for SimulatedDevice {
 
     fn stream_wait(&self, stream: StreamHandle, event: Event) -> Result<()> {
         self.ask(Call::StreamWait, |machine, device| machine.stream_wait(device, stream.0, event.0))
+    }
+
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        if self.stream_is_capturing(stream)? {
+            let code = Code::STREAM_CAPTURE_UNSUPPORTED;
+            return Err(DriverError { call: Call::StreamQuery, code });
+        }
+        self.ask(Call::StreamQuery, |machine, device| machine.stream_query(device, stream.0))
     }
 
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {

@@ -70,8 +70,8 @@ pub(super) struct Moved {
 
 impl Extents {
     /// Lists and marks the wholly free extents that the request may take: the lane's own, and those
-    /// of siblings within `reach` that a fence covers. Siblings without one are asked for it. None
-    /// in a private pool, whose memory never moves.
+    /// of siblings within `reach` that have nothing to do, or that a fence covers. Others are asked for
+    /// one. None in a private pool, whose memory never moves.
     pub(super) fn find_free(&self, climb: &Climb<'_>, reach: Reach) -> Found {
         let (search, count) = {
             let mut extents = self.store.extents();
@@ -95,30 +95,42 @@ impl Extents {
         found
     }
 
+    /// [`Self::find_free`] in one lane.
     pub(super) fn find_free_in(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) {
-        let is_own = lane.index == climb.lane.index;
-        let mut is_unfenced = false;
-        let start = found.free.len();
-        {
-            let state = lane.lock();
-            let mut extents = self.store.extents();
-            state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
-                let epoch = state.blocks.get(slot).freed_epoch;
-                if !is_own && state.fence.readiness(epoch) == Readiness::NotYet {
-                    is_unfenced = true;
-                    return;
-                }
-                let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
-                let lane = lane.index;
-                found.free.push(FreeExtent { id, bytes, lane, address, slot, to: None });
-            });
-            for (index, free) in found.free.iter().enumerate().skip(start) {
-                extents.searches.mark(free.id, found.search, index as u32);
+        let before = found.free.len();
+        if self.add_ready(lane, climb, found) {
+            return;
+        }
+        if climb.device.see_idle(lane) {
+            found.free.truncate(before);
+            if self.add_ready(lane, climb, found) {
+                return;
             }
         }
-        if is_unfenced {
-            lane.want_fence(climb.number);
+        lane.want_fence(climb.number);
+    }
+
+    /// Adds what the request may take of `lane` to `found`; returns true if that is all that is free.
+    fn add_ready(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) -> bool {
+        let is_own = lane.index == climb.lane.index;
+        let mut is_all = true;
+        let start = found.free.len();
+        let state = lane.lock();
+        let mut extents = self.store.extents();
+        state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
+            let epoch = state.blocks.get(slot).freed_epoch;
+            if !is_own && state.fence.readiness(epoch) == Readiness::NotYet {
+                is_all = false;
+                return;
+            }
+            let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+            let lane = lane.index;
+            found.free.push(FreeExtent { id, bytes, lane, address, slot, to: None });
+        });
+        for (index, free) in found.free.iter().enumerate().skip(start) {
+            extents.searches.mark(free.id, found.search, index as u32);
         }
+        is_all
     }
 
     /// Takes `chosen` from their homes; those that are no longer free are left out.

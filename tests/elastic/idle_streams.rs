@@ -1,0 +1,108 @@
+//! What a stream that has nothing to do has free is lent at once, although no call names that stream:
+//! if it certainly exists.
+
+use genesis::base::StreamHandle;
+use genesis::base::size::{GIB, MIB};
+use genesis::config::StreamIds;
+use simgpu::CaptureMode;
+
+use crate::ADDRESSES;
+use crate::support::{A, B, DEVICE, Rig};
+
+const BLOCK_BYTES: u64 = 32 * MIB;
+/// The lender has needed so many, and has them free.
+const CACHED: u64 = 32;
+/// So many are needed elsewhere: for less than 256 MiB no request waits for the device.
+const NEEDED: u64 = 7;
+
+fn rig(stream_ids: StreamIds) -> Rig {
+    ADDRESSES.plan().capacity(64 * GIB).set(|settings| settings.stream_ids = stream_ids).start()
+}
+
+/// `count` blocks on `stream` that kernels write to.
+fn used(rig: &Rig, count: u64, stream: StreamHandle) -> Vec<u64> {
+    (0..count).map(|_| rig.allocate_and_touch(BLOCK_BYTES, stream)).collect()
+}
+
+fn free(rig: &Rig, blocks: Vec<u64>) {
+    blocks.into_iter().for_each(|address| rig.free(address));
+}
+
+#[test]
+fn what_an_idle_stream_has_free_is_lent_without_a_wait() {
+    for lender in [A, StreamHandle::LEGACY] {
+        let rig = rig(StreamIds::Off);
+        free(&rig, used(&rig, CACHED, lender));
+        rig.run(lender);
+        let blocks = used(&rig, NEEDED, B);
+        // One may be made of the slack before memory is moved.
+        let held_bytes = rig.reserved_bytes();
+        assert!(held_bytes <= (CACHED + 1) * BLOCK_BYTES, "{lender:?}: {held_bytes}");
+        assert_eq!(rig.usage().count(simgpu::Call::StreamWait), 0);
+        assert_eq!(rig.usage().count(simgpu::Call::Synchronize), 0);
+        rig.run(B);
+        free(&rig, blocks);
+        rig.finish();
+    }
+}
+
+#[test]
+fn what_a_stream_still_uses_is_not_lent() {
+    let rig = rig(StreamIds::Off);
+    free(&rig, used(&rig, CACHED, A));
+    let blocks = used(&rig, NEEDED, B);
+    assert_eq!(rig.statistics().cross_stream_reuses, 0);
+    assert_eq!(rig.reserved_bytes(), (CACHED + NEEDED) * BLOCK_BYTES);
+    rig.run(A);
+    let more = rig.allocate_and_touch(2 * BLOCK_BYTES, B);
+    assert!(rig.statistics().cross_stream_reuses > 0);
+    rig.run(B);
+    free(&rig, blocks);
+    rig.free(more);
+    rig.finish();
+}
+
+#[test]
+fn a_capturing_stream_is_left_alone() {
+    let rig = rig(StreamIds::Off);
+    free(&rig, used(&rig, CACHED, A));
+    rig.run(A);
+    rig.machine.begin_capture(0, A.0, CaptureMode::Relaxed).unwrap();
+    let blocks = used(&rig, NEEDED, B);
+    assert_eq!(rig.statistics().cross_stream_reuses, 0);
+    rig.machine.end_capture(0, A.0).expect("a capture that nothing disturbed");
+    rig.run(B);
+    free(&rig, blocks);
+    rig.finish();
+}
+
+/// PyTorch's own streams last, those that others made may not.
+#[test]
+fn a_stream_that_may_have_been_destroyed_is_not_named() {
+    let rig = rig(StreamIds::Auto);
+    let made = StreamHandle(rig.machine.stream_create(0, false).unwrap());
+    let [made, other] = [made, B].map(|handle| rig.heap.identify_lasting(DEVICE, handle).unwrap());
+    let allocate = |stream| rig.heap.allocate_on(BLOCK_BYTES, DEVICE, stream).unwrap();
+    free(&rig, (0..CACHED).map(|_| allocate(made)).collect());
+    rig.machine.stream_destroy(0, made.handle.0).unwrap();
+    let queries = rig.usage().count(simgpu::Call::StreamQuery);
+    let blocks: Vec<u64> = (0..NEEDED).map(|_| allocate(other)).collect();
+    assert_eq!(rig.usage().count(simgpu::Call::StreamQuery), queries);
+    free(&rig, blocks);
+    rig.machine.run_device_to_idle(0).unwrap();
+    rig.finish();
+}
+
+#[test]
+fn an_announced_end_is_heeded() {
+    let rig = rig(StreamIds::Off);
+    let made = StreamHandle(rig.machine.stream_create(0, false).unwrap());
+    free(&rig, used(&rig, CACHED, made));
+    rig.run(made);
+    rig.heap.forget_stream(made).unwrap();
+    rig.machine.stream_destroy(0, made.0).unwrap();
+    let blocks = used(&rig, NEEDED, B);
+    rig.run(B);
+    free(&rig, blocks);
+    rig.finish();
+}
