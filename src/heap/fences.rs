@@ -11,7 +11,7 @@ use super::state::DeviceHeap;
 use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::base::{StreamHandle, blocking};
 use crate::driver::Event;
-use crate::order::{Contexts, OWN_CONTEXT};
+use crate::order::{Contexts, OWN_CONTEXT, Step};
 
 impl Lane {
     /// Asks for an event on the lane's stream, to be recorded at the next call that names it.
@@ -122,7 +122,8 @@ impl DeviceHeap<'_> {
         state.under_way += 1;
         state.fencing += 1;
         drop(state);
-        let is_idle = blocking(|| self.driver.stream_query(stream)) == Ok(true);
+        let is_idle = blocking(|| self.driver.stream_query(stream)) == Ok(true)
+            || Step::StreamQuery.is_left_out();
         let mut state = lane.lock();
         state.under_way -= 1;
         state.fencing -= 1;

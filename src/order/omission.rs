@@ -30,12 +30,14 @@ pub enum Step {
     IdleEpoch,
     /// The stream that takes memory of another waits for its fence.
     StreamWait,
+    /// A stream counts as idle only if it has nothing to do.
+    StreamQuery,
 }
 
 impl Step {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Record,
         Self::RecordedEvent,
         Self::PendingQuery,
@@ -47,6 +49,7 @@ impl Step {
         Self::FenceQuery,
         Self::IdleEpoch,
         Self::StreamWait,
+        Self::StreamQuery,
     ];
 
     /// Returns true if the step is not taken.
