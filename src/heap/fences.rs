@@ -116,7 +116,9 @@ impl DeviceHeap<'_> {
             |stream: &StreamHandle| stream.is_default() || self.heap.policy.trusts_streams();
         let stream = key.stream.lasting_handle().filter(exists);
         let Some(stream) = stream.filter(|_| !self.may_capture()) else { return false };
-        let Some(mut state) = lane.lock_for(key) else { return false };
+        // A program may destroy its own contexts, with their streams.
+        let in_ours = |state: &LaneGuard<'_>| state.context == OWN_CONTEXT;
+        let Some(mut state) = lane.lock_for(key).filter(in_ours) else { return false };
         // Every free of that epoch has begun, so the work before it is queued.
         let epoch = state.fence.end_epoch();
         state.under_way += 1;
