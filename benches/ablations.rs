@@ -178,6 +178,7 @@ fn name_of(part: Option<Part>) -> &'static str {
         Part::Recall => "views that come back",
         Part::OldestFirst => "the oldest window first",
         Part::Gather => "gathering before growing",
+        Part::IdleStreams => "idle streams without an event",
         Part::FirstCycle => "moving less in the first cycle",
         Part::Restless => "more for restless programs",
         Part::PassOver => "passing over views in use",

@@ -21,6 +21,8 @@ pub enum Part {
     OldestFirst,
     /// Free extents of other places are taken before more is made.
     Gather,
+    /// Those of streams that have nothing to do without an event.
+    IdleStreams,
     /// In a lane's first cycle less memory is moved.
     FirstCycle,
     /// Restless programs get more memory and a new layout.
@@ -42,12 +44,13 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Wilderness,
         Self::ReturnHome,
         Self::Recall,
         Self::OldestFirst,
         Self::Gather,
+        Self::IdleStreams,
         Self::FirstCycle,
         Self::Restless,
         Self::PassOver,

@@ -97,20 +97,17 @@ impl Extents {
 
     /// [`Self::find_free`] in one lane.
     pub(super) fn find_free_in(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) {
-        let before = found.free.len();
-        if self.add_ready(lane, climb, found) {
-            return;
+        let mut is_all = self.add_ready(lane, climb, found);
+        if !is_all && Part::IdleStreams.is_in() && climb.device.see_idle(lane) {
+            is_all = self.add_ready(lane, climb, found);
         }
-        if climb.device.see_idle(lane) {
-            found.free.truncate(before);
-            if self.add_ready(lane, climb, found) {
-                return;
-            }
+        if !is_all {
+            lane.want_fence(climb.number);
         }
-        lane.want_fence(climb.number);
     }
 
-    /// Adds what the request may take of `lane` to `found`; returns true if that is all that is free.
+    /// Adds what the request may take of `lane` to `found`, but what is in there; returns true if
+    /// nothing else is free.
     fn add_ready(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) -> bool {
         let is_own = lane.index == climb.lane.index;
         let mut is_all = true;
@@ -121,6 +118,9 @@ impl Extents {
             let epoch = state.blocks.get(slot).freed_epoch;
             if !is_own && state.fence.readiness(epoch) == Readiness::NotYet {
                 is_all = false;
+                return;
+            }
+            if extents.searches.index_in(found.search, id).is_some() {
                 return;
             }
             let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
