@@ -101,7 +101,9 @@ fn an_announced_end_is_heeded() {
     rig.run(made);
     rig.heap.forget_stream(made).unwrap();
     rig.machine.stream_destroy(0, made.0).unwrap();
+    let queries = rig.usage().count(simgpu::Call::StreamQuery);
     let blocks = used(&rig, NEEDED, B);
+    assert_eq!(rig.usage().count(simgpu::Call::StreamQuery), queries);
     rig.run(B);
     free(&rig, blocks);
     rig.finish();

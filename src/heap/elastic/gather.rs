@@ -106,8 +106,8 @@ impl Extents {
         }
     }
 
-    /// Adds what the request may take of `lane` to `found`, but what is in there; returns true if
-    /// nothing else is free.
+    /// Adds to `found` what the request may take of `lane` and is not yet in there. Returns true if
+    /// nothing else of the lane is free. What was found before stays: its marks are indices of the list.
     fn add_ready(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) -> bool {
         let is_own = lane.index == climb.lane.index;
         let mut is_all = true;
