@@ -129,6 +129,23 @@ fn pools_are_clean_under_valgrind() {
     run_silently(command.arg(&*POOLS).arg("10"));
 }
 
+/// What streams leave free under the fake of PyTorch in `folder`, whose own streams are `known`.
+fn streams(folder: &Path, known: &str) {
+    let mut command = quiet(program("streams.c"));
+    let settings = [("GENESIS_POOL_TYPE", "Elastic"), ("GENESIS_SIM_DEVICES", "2")];
+    run_silently(command.envs(settings).arg(folder).arg(known));
+}
+
+#[test]
+fn torchs_own_streams_are_known_from_those_of_others() {
+    streams(todays_torch(), "known");
+}
+
+#[test]
+fn without_torchs_functions_all_streams_are_those_of_others() {
+    streams(&fake_torch("streams", &["-DHIDE_STREAMS"]), "unknown");
+}
+
 #[test]
 fn hooks_do_what_torch_expects() {
     run_silently(&mut quiet(program("hooks.cpp")));

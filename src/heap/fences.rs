@@ -106,15 +106,24 @@ impl Lane {
 }
 
 impl DeviceHeap<'_> {
+    /// The handle of the stream of `lane`, if it certainly exists: it lasts, or the program says that it
+    /// announces the end of each. Until an announced end is over, the lane must count the call that names
+    /// the stream among its `fencing`.
+    ///
+    /// Of PyTorch's hooks alone that is not known: others make streams, and destroy them.
+    pub(super) fn existing_stream(self, lane: &Lane) -> Option<StreamHandle> {
+        let announced = || lane.stream().lasting_handle();
+        match lane.lasting_stream() {
+            None if self.heap.policy.trusts_streams() => announced(),
+            lasting => lasting,
+        }
+    }
+
     /// Looks whether the stream of `lane`, another one's, has nothing to do: then all that is free there
-    /// is ready for every stream. Returns true if so. Only if the stream certainly exists, as a default
-    /// stream does, and every one if the program says that they last or that it announces their end.
-    /// PyTorch's hooks only assume that: streams that others made are destroyed.
+    /// is ready for every stream. Returns true if so. Only if the stream certainly exists.
     pub(super) fn see_idle(self, lane: &Lane) -> bool {
         let key = lane.key();
-        let exists =
-            |stream: &StreamHandle| stream.is_default() || self.heap.policy.trusts_streams();
-        let stream = key.stream.lasting_handle().filter(exists);
+        let stream = self.existing_stream(lane);
         let Some(stream) = stream.filter(|_| !self.may_capture()) else { return false };
         // A program may destroy its own contexts, with their streams.
         let in_ours = |state: &LaneGuard<'_>| state.context == OWN_CONTEXT;

@@ -15,7 +15,7 @@ use super::windows::KnownWindows;
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use crate::base::{CachePadded, DeviceOrdinal};
+use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
 use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
 use crate::observe::{self, Action, EventStream, LaneCounters, Watermark};
@@ -137,6 +137,11 @@ impl Lane {
     #[inline]
     pub(super) fn stream(&self) -> StreamKey {
         self.ownership.stream()
+    }
+
+    /// The handle of its stream, if that certainly lasts as long as the process.
+    pub(super) fn lasting_stream(&self) -> Option<StreamHandle> {
+        self.stream().lasting_handle().filter(|_| self.ownership.lasts())
     }
 
     /// The name of its stream.

@@ -28,7 +28,7 @@ pub(super) fn common(stream: u64) -> LaneKey {
 
 /// The owner of that lane.
 fn owner(stream: u64) -> Owner {
-    Owner { key: common(stream), name: StreamName(stream), context: OWN_CONTEXT }
+    Owner { key: common(stream), name: StreamName(stream), context: OWN_CONTEXT, lasts: false }
 }
 
 /// The lanes of two devices, and the index of the first.

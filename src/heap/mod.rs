@@ -107,7 +107,7 @@ pub use pool_memory::PoolOptions;
 pub use pools::{PoolFilter, PoolId};
 pub use shared_blocks::ShareId;
 pub use sharing::{Imported, Incoming, Outgoing, SharedBlock};
-pub use state::{Clock, Heap, Join, Messages, Surroundings};
+pub use state::{Clock, Heap, Join, Lasts, Messages, Surroundings};
 pub use steps::Step;
 pub use trough::Levels;
 pub use watch::{Compaction, CompactionCallback};

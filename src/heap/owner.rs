@@ -23,6 +23,8 @@ pub(super) struct Owner {
     pub(super) name: StreamName,
     /// The context that the stream belongs to, among those of the device.
     pub(super) context: u16,
+    /// Whether the stream lasts as long as the process.
+    pub(super) lasts: bool,
 }
 
 /// Whom a lane belongs to now. It changes only when its stream ends, or when the lane holds no block
@@ -33,17 +35,20 @@ pub(super) struct Ownership {
     pool: AtomicU32,
     /// Whether the stream or the pool has ended.
     is_left: AtomicBool,
+    /// Whether the stream lasts as long as the process.
+    lasts: AtomicBool,
     /// The stream's name, for display.
     name: AtomicU64,
 }
 
 impl Ownership {
     pub(super) fn new(owner: &Owner) -> Self {
-        let Owner { key, name, .. } = *owner;
+        let Owner { key, name, lasts, .. } = *owner;
         Self {
             stream: AtomicU64::new(key.stream.0),
             pool: AtomicU32::new(key.pool.0),
             is_left: AtomicBool::new(false),
+            lasts: AtomicBool::new(lasts),
             name: AtomicU64::new(name.0),
         }
     }
@@ -72,6 +77,7 @@ impl Ownership {
         self.stream.store(owner.key.stream.0, Relaxed);
         self.pool.store(owner.key.pool.0, Relaxed);
         self.is_left.store(false, Relaxed);
+        self.lasts.store(owner.lasts, Relaxed);
         self.name.store(owner.name.0, Relaxed);
     }
 
@@ -86,6 +92,10 @@ impl Ownership {
 
     pub(super) fn is_left(&self) -> bool {
         self.is_left.load(Relaxed)
+    }
+
+    pub(super) fn lasts(&self) -> bool {
+        self.lasts.load(Relaxed)
     }
 }
 

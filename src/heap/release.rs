@@ -74,6 +74,8 @@ impl DeviceHeap<'_> {
 
     /// `Heap::give_back` of the device.
     pub(super) fn give_back(self, bytes: u64) -> u64 {
+        // What an earlier event shows, before a new one takes its place.
+        self.poll_lanes();
         self.fence_free_memory();
         let deadline = Instant::now() + GRACE;
         let mut released_bytes = 0;
@@ -90,15 +92,15 @@ impl DeviceHeap<'_> {
         released_bytes.min(bytes)
     }
 
-    /// Ends the epochs of lanes with free memory by events, if their streams last. Other streams are
-    /// asked for one at their next call.
+    /// Ends the epochs of lanes with free memory by events, if their streams certainly exist. Other streams
+    /// are asked for one at their next call.
     fn fence_free_memory(self) {
         let Ok(_wait) = self.begin_wait() else { return };
         let is_free =
             |lane: &&Lane| !lane.pool().is_private() && lane.counters.inactive_bytes() > 0;
         for lane in self.lanes().filter(is_free) {
             lane.want_fence(NO_REQUEST);
-            if let Some(handle) = lane.stream().lasting_handle() {
+            if let Some(handle) = self.existing_stream(lane) {
                 self.renew_fence(lane, lane.key(), handle);
             }
         }

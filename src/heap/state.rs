@@ -41,6 +41,10 @@ use crate::strategy::Sizing;
 /// Time since some fixed moment.
 pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
+/// Returns true if a stream of the device, which the calling thread has named in a request, certainly lasts
+/// as long as the process.
+pub type Lasts = fn(DeviceOrdinal, StreamHandle) -> bool;
+
 /// Joins the processes that share a device, before its first use, if the settings ask for it.
 /// Other threads wait for the device meanwhile, so messages are only added.
 pub type Join =
@@ -57,6 +61,7 @@ pub struct Heap {
     pub(super) callbacks: Callbacks,
     /// Told of compactions.
     pub(super) compactions: Told,
+    pub(super) asked_whether_lasting: OnceCell<Lasts>,
     pub(super) tags: Tags,
     pub(super) debugging: Debugging,
     pub(super) shared: SharedBlocks,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::lane::{Lane, LaneState};
-use super::state::{DeviceHeap, Heap};
+use super::state::{DeviceHeap, Heap, Lasts};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::Code;
@@ -40,6 +40,20 @@ impl Heap {
             return Ok(Stream::lasting(handle));
         }
         self.ask_for_number(device, handle)
+    }
+
+    /// Has `lasts` asked about each stream that is known by its handle, when it is first named in a request:
+    /// one that lasts may be named to the driver at any time. It must not call the library. Only the
+    /// first function is asked, of streams that come after it.
+    pub fn ask_which_last(&self, lasts: Lasts) {
+        let _ = self.asked_whether_lasting.set(lasts);
+    }
+
+    /// Returns true if `stream` certainly lasts as long as the process.
+    pub(super) fn lasts(&self, device: DeviceOrdinal, stream: Stream) -> bool {
+        let Some(handle) = stream.key.lasting_handle() else { return false };
+        let asked = self.asked_whether_lasting.get();
+        handle.is_default() || asked.is_some_and(|lasts| lasts(device, handle))
     }
 
     fn ask_for_number(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {

@@ -13,6 +13,7 @@ use super::state::{DeviceSlot, Heap, Surroundings};
 use super::tags::Tags;
 use super::watch::{CompactionCallback, Told};
 use crate::base::lock::Lock;
+use crate::base::sync::OnceCell;
 use crate::config::Settings;
 use crate::driver::{Backend, Platform};
 use crate::memory::{Directory, Slot};
@@ -34,6 +35,7 @@ impl Heap {
             devices: slots.map(DeviceSlot::new).collect(),
             callbacks: Callbacks::default(),
             compactions: Told::default(),
+            asked_whether_lasting: OnceCell::new(),
             tags: Tags::new(device_count),
             debugging: Debugging::new(settings, device_count, events),
             shared: SharedBlocks::default(),

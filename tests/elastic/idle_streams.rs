@@ -1,5 +1,5 @@
-//! What a stream that has nothing to do has free is lent at once, although no call names that stream:
-//! if it certainly exists.
+//! What a stream that has nothing to do has free is lent at once, although no call names that stream. No
+//! stream is named to the driver, then or at other times, that may be gone.
 
 use genesis::base::StreamHandle;
 use genesis::base::size::{GIB, MIB};
@@ -76,20 +76,76 @@ fn a_capturing_stream_is_left_alone() {
     rig.finish();
 }
 
+/// `count` blocks of a caller that identifies its streams by their handles, as PyTorch's hooks do.
+fn hooked(rig: &Rig, count: u64, stream: StreamHandle) -> Vec<u64> {
+    let stream = rig.heap.identify_lasting(DEVICE, stream).unwrap();
+    (0..count).map(|_| rig.heap.allocate_on(BLOCK_BYTES, DEVICE, stream).unwrap()).collect()
+}
+
+/// A new stream with cached memory, of which only its handle is known.
+fn made(rig: &Rig) -> StreamHandle {
+    let made = StreamHandle(rig.machine.stream_create(0, false).unwrap());
+    free(rig, hooked(rig, CACHED, made));
+    made
+}
+
 /// PyTorch's own streams last, those that others made may not.
 #[test]
 fn a_stream_that_may_have_been_destroyed_is_not_named() {
     let rig = rig(StreamIds::Auto);
-    let made = StreamHandle(rig.machine.stream_create(0, false).unwrap());
-    let [made, other] = [made, B].map(|handle| rig.heap.identify_lasting(DEVICE, handle).unwrap());
-    let allocate = |stream| rig.heap.allocate_on(BLOCK_BYTES, DEVICE, stream).unwrap();
-    free(&rig, (0..CACHED).map(|_| allocate(made)).collect());
-    rig.machine.stream_destroy(0, made.handle.0).unwrap();
+    let made = made(&rig);
+    rig.machine.stream_destroy(0, made.0).unwrap();
     let queries = rig.usage().count(simgpu::Call::StreamQuery);
-    let blocks: Vec<u64> = (0..NEEDED).map(|_| allocate(other)).collect();
+    let blocks = hooked(&rig, NEEDED, B);
     assert_eq!(rig.usage().count(simgpu::Call::StreamQuery), queries);
     free(&rig, blocks);
     rig.machine.run_device_to_idle(0).unwrap();
+    rig.finish();
+}
+
+#[test]
+fn a_stream_that_its_caller_knows_to_last_is_looked_at() {
+    let rig = rig(StreamIds::Auto);
+    rig.heap.ask_which_last(|device, stream| device == DEVICE && stream == A);
+    free(&rig, hooked(&rig, CACHED, A));
+    let blocks = hooked(&rig, NEEDED, B);
+    assert!(rig.reserved_bytes() <= (CACHED + 1) * BLOCK_BYTES);
+    free(&rig, blocks);
+    rig.machine.run_device_to_idle(0).unwrap();
+    rig.finish();
+}
+
+#[test]
+fn giving_back_names_no_stream_that_may_be_gone() {
+    let rig = rig(StreamIds::Auto);
+    let made = made(&rig);
+    free(&rig, hooked(&rig, 1, StreamHandle::LEGACY));
+    rig.machine.stream_destroy(0, made.0).unwrap();
+    let records = rig.usage().count(simgpu::Call::EventRecord);
+    rig.heap.give_back(DEVICE, GIB).unwrap();
+    assert_eq!(rig.usage().count(simgpu::Call::EventRecord), records + 1, "of the default stream");
+    rig.run(StreamHandle::LEGACY);
+    assert!(rig.heap.give_back(DEVICE, GIB).unwrap() >= BLOCK_BYTES);
+    rig.finish();
+}
+
+#[test]
+fn the_end_of_a_capture_is_not_looked_for_on_a_stream_that_may_be_gone() {
+    let rig = rig(StreamIds::Auto);
+    let made = made(&rig);
+    rig.machine.begin_capture(0, made.0, CaptureMode::Relaxed).unwrap();
+    let blocks = hooked(&rig, 2 * CACHED, made);
+    rig.machine.end_capture(0, made.0).expect("a capture that nothing disturbed");
+    free(&rig, blocks);
+    rig.machine.stream_destroy(0, made.0).unwrap();
+    let queries = rig.usage().count(simgpu::Call::StreamIsCapturing);
+    assert_eq!(rig.heap.trim(DEVICE, 0).unwrap(), 0, "it counts as captured");
+    assert_eq!(rig.usage().count(simgpu::Call::StreamIsCapturing), queries);
+    // Until the handle is named again, which is then that of another stream.
+    let next = StreamHandle(rig.machine.stream_create(0, false).unwrap());
+    assert_eq!(next, made);
+    free(&rig, hooked(&rig, 4 * CACHED, next));
+    rig.run(next);
     rig.finish();
 }
 

@@ -110,6 +110,46 @@ def test_pytorchs_own_streams_cost_no_call() -> None:
     assert simcuda.calls("cuStreamGetId") == 0
 
 
+def leave_free(stream: torch.cuda.Stream) -> None:
+    """Leaves memory free on `stream`, which has nothing to do afterwards."""
+    with torch.cuda.stream(stream):
+        tensors = [torch.zeros(BYTES, dtype=torch.uint8, device="cuda") for _ in range(8)]
+        del tensors
+    stream.synchronize()
+
+
+def needed_on_the_default_stream() -> int:
+    """Makes tensors of less than what `leave_free` leaves; returns by how many bytes more is held."""
+    before = torch.cuda.memory_reserved()
+    tensors = [torch.empty(BYTES, dtype=torch.uint8, device="cuda") for _ in range(3)]
+    more = torch.cuda.memory_reserved() - before
+    del tensors
+    return more
+
+
+@manual(modes=("enabled",))
+def test_what_pytorchs_own_streams_leave_free_is_lent_once_they_are_idle() -> None:
+    leave_free(torch.cuda.Stream())
+    records = simcuda.calls("cuEventRecord")
+    assert needed_on_the_default_stream() <= BYTES
+    assert simcuda.calls("cuStreamQuery") > 0
+    assert simcuda.calls("cuEventRecord") == records
+
+
+@manual(modes=("enabled",))
+def test_streams_of_others_are_never_asked_whether_they_are_idle() -> None:
+    """Nor may they: when the second part is needed, the stream is gone."""
+    stream = Stream()
+    leave_free(stream)
+    assert needed_on_the_default_stream() == 3 * BYTES
+    stream.destroy()
+    tensor = torch.empty(4 * BYTES, dtype=torch.uint8, device="cuda")
+    del tensor
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == 0
+    assert simcuda.calls("cuStreamQuery") == 0
+
+
 @manual(modes=("enabled",), identified="on")
 def test_recorded_streams_that_end() -> None:
     """They must exist until the tensor is freed, and no longer."""

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 
 use crate::process::Object;
 
-/// A C++ function that takes up to three pointers or numbers and returns a `bool`.
+/// A function that takes up to three pointers or numbers and returns a `bool`.
 pub(super) type Function = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize) -> bool;
 
 /// A call that ended with an exception, which has been destroyed.
@@ -35,11 +35,26 @@ struct Outcome {
     exception: *mut c_void,
 }
 
-/// Calls `function(first, second, third)`.
+/// Calls the C++ function `function(first, second, third)`.
 ///
 /// # Safety
 /// The function may be called with these arguments.
 pub(super) unsafe fn call(
+    function: Function,
+    first: *mut c_void,
+    second: *const c_void,
+    third: usize,
+) -> Result<bool, Thrown> {
+    // SAFETY: the caller's contract.
+    unsafe { call_around(function as usize, function, first, second, third) }
+}
+
+/// Calls `function(first, second, third)`, which calls the C++ function at `thrower`.
+///
+/// # Safety
+/// The function may be called with these arguments.
+pub(super) unsafe fn call_around(
+    thrower: usize,
     function: Function,
     first: *mut c_void,
     second: *const c_void,
@@ -51,16 +66,16 @@ pub(super) unsafe fn call(
         return Ok(outcome.value != 0);
     }
     // SAFETY: an exception that has just been caught, once.
-    unsafe { dispose(outcome.exception, function) };
+    unsafe { dispose(outcome.exception, thrower) };
     Err(Thrown)
 }
 
-/// Destroys an exception that `thrower` threw, as a `catch (...)` would.
+/// Destroys an exception that the function at `thrower` threw, as a `catch (...)` would.
 ///
 /// # Safety
 /// `exception` has been caught, and only the caller has it.
-unsafe fn dispose(exception: *mut c_void, thrower: Function) {
-    let scope = Object::containing(thrower as usize).map(|object| object.scope());
+unsafe fn dispose(exception: *mut c_void, thrower: usize) {
+    let scope = Object::containing(thrower).map(|object| object.scope());
     let find = |name| scope.as_ref()?.find(name);
     if let (Some(begin), Some(end)) = (find(c"__cxa_begin_catch"), find(c"__cxa_end_catch")) {
         type Begin = unsafe extern "C" fn(*mut c_void) -> *mut c_void;

@@ -17,7 +17,8 @@ use crate::instance::{self, EVENTS};
 
 /// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 ///
-/// Reads the environment, so that a wrong setting is reported now and not by the first tensor.
+/// Reads the environment, so that a wrong setting is reported now and not by the first tensor, and finds
+/// PyTorch's functions for its profilers and its streams.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_torch_init(device_count: c_int) {
     hook("genesis_torch_init", || {
@@ -28,6 +29,8 @@ pub extern "C" fn genesis_torch_init(device_count: c_int) {
                            c10::reportOutOfMemoryToProfiler";
             heap.log().write(LogLevel::Warn, &unknown);
         }
+        #[cfg(std_function_known)]
+        super::streams::tell(heap);
         let own_count = heap.device_count();
         if usize::try_from(device_count) != Ok(own_count) {
             let seen = format!("PyTorch sees {device_count} devices, genesis {own_count}");

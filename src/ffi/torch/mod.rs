@@ -12,6 +12,7 @@
 //! | `pool_functions` | functions that allocate from one private pool each |
 //! | `pinned` | PyTorch's pinned memory |
 //! | `adoption` | live blocks that PyTorch did not ask for |
+//! | `streams` | which streams are PyTorch's own |
 //! | `report` | what PyTorch's profilers, trace callbacks and observers want to know |
 //! | `std_function` | `std::function` as libstdc++ lays it out |
 //! | `catching` | calls of C++ code that may throw |
@@ -36,6 +37,8 @@ pub mod pools;
 pub mod report;
 #[cfg(std_function_known)]
 mod std_function;
+#[cfg(std_function_known)]
+mod streams;
 
 pub(super) use failure::{fail, fail_allocation};
 

@@ -44,7 +44,7 @@ type ReportShortage = unsafe extern "C-unwind" fn(i64, usize, usize, C10Device);
 /// `c10::Device`, which is passed in a register.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct C10Device {
+pub(super) struct C10Device {
     kind: i8,
     index: i8,
 }

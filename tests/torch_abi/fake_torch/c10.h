@@ -2,8 +2,8 @@
  * What of PyTorch's c10 the library finds by name: the same classes and functions under the
  * same mangled names, with objects that are counted.
  *
- * HIDE_OUT_OF_MEMORY and HIDE_CHECK_FAIL take from sight what an older or newer PyTorch might
- * not have.
+ * HIDE_OUT_OF_MEMORY, HIDE_CHECK_FAIL and HIDE_STREAMS take from sight what an older or newer
+ * PyTorch might not have.
  */
 #ifndef FAKE_TORCH_C10_H
 #define FAKE_TORCH_C10_H
@@ -26,6 +26,11 @@
 #define CHECK_FAIL_VISIBILITY HIDDEN
 #else
 #define CHECK_FAIL_VISIBILITY VISIBLE
+#endif
+#ifdef HIDE_STREAMS
+#define STREAMS_VISIBILITY HIDDEN
+#else
+#define STREAMS_VISIBILITY VISIBLE
 #endif
 
 typedef struct CUstream_st *cudaStream_t;
@@ -69,6 +74,20 @@ VISIBLE int errors_alive();
 
 namespace cuda {
 
+/* PyTorch's own streams have small numbers; for those of others the number is the handle. */
+class VISIBLE CUDAStream {
+    int8_t device_type_, device_;
+    int64_t number_;
+
+public:
+    CUDAStream(int8_t device, int64_t number);
+    cudaStream_t stream() const;
+};
+
+/* The calling thread's; throws for a device that PyTorch does not have. */
+STREAMS_VISIBILITY CUDAStream getCurrentCUDAStream(int8_t device);
+VISIBLE void set_current_stream(CUDAStream stream);
+
 /* A source of memory, to PyTorch's caching allocator. */
 struct VISIBLE Allocator {
     virtual void *raw_alloc(size_t size, int device) = 0;
@@ -88,7 +107,7 @@ struct VISIBLE Pluggable : c10::cuda::Allocator {
     typedef void *(*alloc_function)(size_t, int, cudaStream_t);
 
     explicit Pluggable(void *invoker, alloc_function alloc);
-    void *allocate(size_t size, int device);
+    void *allocate(size_t size, int device, cudaStream_t stream = nullptr);
     void *raw_alloc(size_t size, int device) override;
     ~Pluggable() override;
 

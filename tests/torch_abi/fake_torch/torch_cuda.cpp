@@ -27,10 +27,10 @@ Pluggable::Pluggable(void *function, alloc_function) : state_(new State)
 
 Pluggable::~Pluggable() {}
 
-void *Pluggable::allocate(size_t size, int device)
+void *Pluggable::allocate(size_t size, int device, cudaStream_t stream)
 {
     Frame frame;
-    return state_->last = state_->alloc(size, device, nullptr);
+    return state_->last = state_->alloc(size, device, stream);
 }
 
 void *Pluggable::raw_alloc(size_t size, int device)

@@ -49,6 +49,14 @@ VISIBLE void torch_change_current_allocator(void *address)
     allocator = new torch::Pluggable(&function, alloc);
 }
 
+/* A tensor on the thread's current stream, which becomes that of `number`. */
+VISIBLE void torch_tensor_on(int64_t number, size_t size, int device, outcome *result)
+{
+    const c10::cuda::CUDAStream stream(0, number);
+    c10::cuda::set_current_stream(stream);
+    *result = attempt([&](outcome &) { return allocator->allocate(size, device, stream.stream()); });
+}
+
 VISIBLE void torch_tensor(size_t size, int device, outcome *result)
 {
     *result = attempt([&](outcome &) { return allocator->allocate(size, device); });
@@ -70,6 +78,13 @@ VISIBLE void torch_operator(void *(*registered)(size_t), size_t size, outcome *r
 VISIBLE int torch_is_clean(void)
 {
     return c10::errors_alive() == 0 && torch::frames_alive() == 0 && !std::uncaught_exceptions();
+}
+
+/* Calls the hook for the initialisation; returns whether it left no exception. */
+VISIBLE int torch_initialize(void (*hook)(int), int device_count)
+{
+    hook(device_count);
+    return torch_is_clean();
 }
 
 VISIBLE void torch_end(void)
