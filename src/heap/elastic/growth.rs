@@ -16,9 +16,9 @@
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
 //!                 bounds; while bytes freed < reserved / STEADY_PART, below live peak / LOADING_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
-//!             both: at most min(left² / device, device / MOST_DEVICE_PART), rounded up to a power of
-//!                 two, where left is what may still be created; once memory was short, at most
-//!                 left / SHORT_PART; but at least device / DEVICE_PART
+//!             both: at most min(left² / device, device / MOST_DEVICE_PART), while bytes freed …,
+//!                 device / MOST_LOADING_DEVICE_PART, where left is what may still be created; once
+//!                 memory was short, at most left / SHORT_PART; but at least device / DEVICE_PART
 //! growth    = what is missing, rounded up to whole extents; to whole granules for large blocks of a
 //!                 program that never held YOUNG_BYTES, once it has freed something
 //! ```
@@ -73,8 +73,10 @@ const COARSEST_DEVICE_PART: u64 = 512;
 /// hold no less.
 const LEAST_FINER_BYTES: u64 = GIB;
 /// One live block should not keep much of a device's memory from moving, in particular where little
-/// is left.
-const MOST_DEVICE_PART: u64 = 512;
+/// is left: an extent is at most this part of the device, …
+const MOST_DEVICE_PART: u64 = 768;
+/// … or this part while hardly anything was freed.
+const MOST_LOADING_DEVICE_PART: u64 = 512;
 /// Once memory was short, an extent is at most this part of what is left.
 const SHORT_PART: u64 = 256;
 /// But always at least this part of the device's memory.
@@ -233,9 +235,12 @@ impl Extents {
         };
         let early_room_bytes = room_bytes(early_slack_bytes).min(usable_bytes);
         let room_bytes = room_bytes(slack_bytes).min(usable_bytes);
-        let most_bytes = self.most_extent_bytes(usable_bytes, device.usable_bytes());
-        let size =
-            |bytes: u64| bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes);
+        let [most_bytes, most_loading_bytes] = [MOST_DEVICE_PART, MOST_LOADING_DEVICE_PART]
+            .map(|part| self.most_extent_bytes(usable_bytes, device.usable_bytes(), part));
+        let at_most = |most_bytes: u64, bytes: u64| {
+            bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes)
+        };
+        let size = |bytes: u64| at_most(most_bytes, bytes);
         let (extent_bytes, unit_bytes, step_bytes) = match SizeClass::of(block_bytes) {
             SizeClass::Small => {
                 let live_bytes = climb.lane.counters.snapshot().classes[0].active;
@@ -256,7 +261,8 @@ impl Extents {
                     let part_bytes = power_below(peak_bytes / LOADING_PART);
                     let loading_bytes =
                         part_bytes.clamp(bounds.least_young_bytes, bounds.most_loading_bytes);
-                    let loading_bytes = size(loading_bytes).max(steady_bytes);
+                    let loading_bytes = at_most(most_loading_bytes, loading_bytes);
+                    let loading_bytes = loading_bytes.max(steady_bytes);
                     (loading_bytes, loading_bytes, steady_bytes)
                 } else if peak_bytes < YOUNG_BYTES && Part::Exact.is_in() {
                     (steady_bytes, granule_bytes, granule_bytes)
@@ -278,14 +284,15 @@ impl Extents {
         }
     }
 
-    /// The most that an extent may be while `left_bytes` of the device's memory are left.
-    fn most_extent_bytes(&self, left_bytes: u64, device_bytes: u64) -> u64 {
+    /// The most that an extent may be, where `left_bytes` of the device's memory are left: of the whole at
+    /// most 1 / `device_part`.
+    fn most_extent_bytes(&self, left_bytes: u64, device_bytes: u64, device_part: u64) -> u64 {
         let most_bytes = if self.is_short.load(Relaxed) {
             left_bytes / SHORT_PART
         } else {
             let left_part = u128::from(left_bytes).pow(2) / u128::from(device_bytes.max(1));
             let left_part_bytes = u64::try_from(left_part).unwrap_or(u64::MAX);
-            left_part_bytes.min(device_bytes / MOST_DEVICE_PART).next_power_of_two()
+            left_part_bytes.min(device_bytes / device_part)
         };
         most_bytes.max(device_bytes / DEVICE_PART)
     }
