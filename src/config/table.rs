@@ -206,8 +206,9 @@ pub static OPTIONS: &[OptionSpec] = &[
         summary: "Whether the driver is asked for a stream's number, because it reuses handles.",
         help: "auto asks at every call that names a stream (cuStreamGetId), except PyTorch's \
                hooks, whose streams last as long as the process. off is for programs whose \
-               streams all last, or that call genesis_stream_forget before they destroy one: what a \
-               stream leaves free is then lent as soon as the stream has nothing to do. The \
+               streams all last, or that call genesis_stream_forget before they destroy one: what any \
+               stream leaves free is then lent as soon as the stream has nothing to do, otherwise \
+               only what default streams and PyTorch's own leave. The \
                preload library calls it for every program and sets this option to off.",
         runtime: true,
         parse: |settings, text| {

@@ -26,7 +26,7 @@ use crate::memory::{BlockTable, Ledger, Slot};
 use crate::observe::{
     Combined, EventStream, LaneCounters, Outside, Peaks, Snapshot, Tallies, Totals, Turn,
 };
-use crate::order::{Contexts, OWN_CONTEXT, Stream, StreamName};
+use crate::order::{Contexts, OWN_CONTEXT, StreamName};
 use crate::strategy::Sizing;
 
 impl DeviceState {
@@ -197,7 +197,7 @@ impl<'a> DeviceHeap<'a> {
         if self.pool_type != PoolType::Naive {
             self.contexts.get(context).stock_up();
         }
-        let lasts = self.heap.lasts(self.ordinal, Stream { handle: stream, key: key.stream });
+        let lasts = self.heap.lasts(self.ordinal, key.stream);
         let owner = Owner { key, name: StreamName::of(stream), context, lasts };
         let mut settings = self.heap.settings();
         settings.strategy.pool_type = self.pool_type;

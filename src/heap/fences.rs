@@ -112,9 +112,8 @@ impl DeviceHeap<'_> {
     ///
     /// Of PyTorch's hooks alone that is not known: others make streams, and destroy them.
     pub(super) fn existing_stream(self, lane: &Lane) -> Option<StreamHandle> {
-        let announced = || lane.stream().lasting_handle();
         match lane.lasting_stream() {
-            None if self.heap.policy.trusts_streams() => announced(),
+            None if self.heap.policy.trusts_streams() => lane.stream().lasting_handle(),
             lasting => lasting,
         }
     }

@@ -50,8 +50,8 @@ impl Heap {
     }
 
     /// Returns true if `stream` certainly lasts as long as the process.
-    pub(super) fn lasts(&self, device: DeviceOrdinal, stream: Stream) -> bool {
-        let Some(handle) = stream.key.lasting_handle() else { return false };
+    pub(super) fn lasts(&self, device: DeviceOrdinal, stream: StreamKey) -> bool {
+        let Some(handle) = stream.lasting_handle() else { return false };
         let asked = self.asked_whether_lasting.get();
         handle.is_default() || asked.is_some_and(|lasts| lasts(device, handle))
     }
