@@ -119,7 +119,7 @@ def leave_free(stream: torch.cuda.Stream) -> None:
 
 
 def needed_on_the_default_stream() -> int:
-    """Makes tensors of less than what `leave_free` leaves; returns by how many bytes more is held."""
+    """Makes tensors of less than `leave_free` leaves; returns how many bytes more are held."""
     before = torch.cuda.memory_reserved()
     tensors = [torch.empty(BYTES, dtype=torch.uint8, device="cuda") for _ in range(3)]
     more = torch.cuda.memory_reserved() - before
@@ -138,7 +138,7 @@ def test_what_pytorchs_own_streams_leave_free_is_lent_once_they_are_idle() -> No
 
 @manual(modes=("enabled",))
 def test_streams_of_others_are_never_asked_whether_they_are_idle() -> None:
-    """Nor may they: when the second part is needed, the stream is gone."""
+    """When more is needed, and all goes back, the stream is gone."""
     stream = Stream()
     leave_free(stream)
     assert needed_on_the_default_stream() == 3 * BYTES
