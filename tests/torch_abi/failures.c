@@ -6,17 +6,9 @@
  * "RuntimeError", or "" where it gets NULL because nothing to throw can be found in it. As under
  * Python, neither PyTorch nor a C++ runtime is visible to all: this is C, and they are opened.
  */
-#include "../../c_tests/check.h"
+#include "fake.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-
-struct outcome {
-    void *pointer;
-    char raised[32];
-    char message[1024];
-    int attempts;
-};
 
 static void (*change_current_allocator)(void *);
 static void (*tensor)(size_t, int, struct outcome *);
@@ -26,22 +18,9 @@ static int (*is_clean)(void);
 static void (*end)(void);
 static const char *when_short;
 
-static void find(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-    CHECK(symbol != NULL);
-    memcpy(function, &symbol, sizeof symbol);
-}
-
 static void open_torch(const char *folder)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/libtorch_python.so", folder);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(1);
-    }
+    void *library = open_fake(folder);
     find(library, "torch_change_current_allocator", &change_current_allocator);
     find(library, "torch_tensor", &tensor);
     find(library, "torch_tensor_in_pool", &tensor_in_pool);

@@ -5,9 +5,7 @@
  * Arguments: the folder of the fake, and "known" or "unknown": whether it has the functions that
  * tell its own streams from those of others.
  */
-#include "../../c_tests/check.h"
-
-#include <dlfcn.h>
+#include "fake.h"
 
 #define BLOCK (8 * MIB)
 /* So many blocks are left free by one stream, and so many needed on another. */
@@ -20,30 +18,7 @@
 /* The library has two devices, PyTorch only the first. */
 #define UNKNOWN_DEVICE 1
 
-struct outcome {
-    void *pointer;
-    char raised[32];
-    char message[1024];
-    int attempts;
-};
-
 static void (*tensor_on)(int64_t, size_t, int, struct outcome *);
-
-static void find(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-    CHECK(symbol != NULL);
-    memcpy(function, &symbol, sizeof symbol);
-}
-
-static void *open_torch(const char *folder)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/libtorch_python.so", folder);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    CHECK(library != NULL);
-    return library;
-}
 
 /* Makes `count` blocks on the stream of that number, and frees them. */
 static void use(int64_t number, int count, int device)
@@ -78,7 +53,7 @@ int main(int count, char **arguments)
     int (*initialize)(void (*)(int), int), (*is_clean)(void);
     CHECK(count == 3);
     const int is_known = strcmp(arguments[2], "known") == 0;
-    void *library = open_torch(arguments[1]);
+    void *library = open_fake(arguments[1]);
     find(library, "torch_change_current_allocator", &change_current_allocator);
     find(library, "torch_initialize", &initialize);
     find(library, "torch_tensor_on", &tensor_on);
