@@ -1864,8 +1864,7 @@ void genesis_torch_adopt_next(void *ptr);
 
 // For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 //
-// Reads the environment, so that a wrong setting is reported now and not by the first tensor, and finds
-// PyTorch's functions for its profilers and its streams.
+// Reads the environment, so that a wrong setting is reported now and not by the first tensor.
 void genesis_torch_init(int device_count);
 
 // For the constructor: `genesis_malloc` for a caller whose streams last as long as the process, as

@@ -50,16 +50,14 @@ static int is_lent(int64_t number, int device)
 int main(int count, char **arguments)
 {
     void (*change_current_allocator)(void *);
-    int (*initialize)(void (*)(int), int), (*is_clean)(void);
+    int (*is_clean)(void);
     CHECK(count == 3);
     const int is_known = strcmp(arguments[2], "known") == 0;
     void *library = open_fake(arguments[1]);
     find(library, "torch_change_current_allocator", &change_current_allocator);
-    find(library, "torch_initialize", &initialize);
     find(library, "torch_tensor_on", &tensor_on);
     find(library, "torch_is_clean", &is_clean);
 
-    CHECK(initialize(genesis_torch_init, 2));
     void *hook;
     void *(*allocate)(size_t, int, genesis_stream) = genesis_torch_malloc;
     memcpy(&hook, &allocate, sizeof hook);

@@ -12,13 +12,12 @@ use crate::ffi::{
     ALL_DEVICES, allocation, boundary, genesis_stream, memory, ordinal, pointer, stream_handle,
     write_optional,
 };
-use crate::heap::{Heap, StreamName};
+use crate::heap::StreamName;
 use crate::instance::{self, EVENTS};
 
 /// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 ///
-/// Reads the environment, so that a wrong setting is reported now and not by the first tensor, and finds
-/// PyTorch's functions for its profilers and its streams.
+/// Reads the environment, so that a wrong setting is reported now and not by the first tensor.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_torch_init(device_count: c_int) {
     hook("genesis_torch_init", || {
@@ -29,8 +28,6 @@ pub extern "C" fn genesis_torch_init(device_count: c_int) {
                            c10::reportOutOfMemoryToProfiler";
             heap.log().write(LogLevel::Warn, &unknown);
         }
-        #[cfg(std_function_known)]
-        super::streams::tell(heap);
         let own_count = heap.device_count();
         if usize::try_from(device_count) != Ok(own_count) {
             let seen = format!("PyTorch sees {device_count} devices, genesis {own_count}");
@@ -56,7 +53,7 @@ pub extern "C-unwind" fn genesis_torch_malloc(
     device: c_int,
     stream: genesis_stream,
 ) -> *mut c_void {
-    let serve = || allocation::serve(size, device, stream, Heap::identify_lasting);
+    let serve = || allocation::serve(size, device, stream, super::identify);
     let served = if EVENTS.is_on() { in_events(stream, serve) } else { serve() };
     match served {
         Ok(address) => {
@@ -76,7 +73,7 @@ pub extern "C" fn genesis_torch_malloc_alone(
     device: c_int,
     stream: genesis_stream,
 ) -> *mut c_void {
-    allocation::serve_alone(size, device, stream, Heap::identify_lasting)
+    allocation::serve_alone(size, device, stream, super::identify)
 }
 
 /// Runs `call`, of which all events have the call site of now and this stream.

@@ -43,9 +43,20 @@ mod streams;
 pub(super) use failure::{fail, fail_allocation};
 
 use super::boundary;
-use crate::base::{Result, Status};
+use crate::base::{DeviceOrdinal, Result, Status, StreamHandle};
 use crate::config::LogLevel;
+use crate::heap::{Heap, Stream};
 use crate::instance;
+
+/// The stream that `handle` means in a request of PyTorch's, whose own streams last as long as the process.
+#[inline]
+fn identify(heap: &Heap, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
+    #[cfg(std_function_known)]
+    if !handle.is_default() {
+        streams::tell(heap);
+    }
+    heap.identify_lasting(device, handle)
+}
 
 /// Runs the body of the hook `name`, which has no way to return an error.
 fn hook(name: &str, body: impl FnOnce() -> Result<()>) {

@@ -43,7 +43,7 @@ extern "C-unwind" fn malloc_from<const NUMBER: usize>(
             return Err(Error::invalid_argument("the private pool of this function was released"));
         };
         let (heap, device) = (instance::heap()?, ordinal(device)?);
-        let stream = heap.identify_lasting(device, stream_handle(stream))?;
+        let stream = super::identify(heap, device, stream_handle(stream))?;
         heap.allocate_from(pool.into(), size as u64, device, stream)
     });
     match allocated {

@@ -57,11 +57,19 @@ impl Functions {
     }
 }
 
-/// Has `heap` ask which streams are PyTorch's own, if PyTorch's code has called into this library.
+/// Has `heap` ask which streams are PyTorch's own, if the first caller is PyTorch.
+#[inline]
 pub(super) fn tell(heap: &Heap) {
+    if FUNCTIONS.get().is_none() {
+        find(heap);
+    }
+}
+
+#[cold]
+fn find(heap: &Heap) {
     let find = || match Caller::find() {
-        Caller::Torch(object) => Functions::find(&object.scope()),
-        Caller::TorchCache(_) | Caller::Other => None,
+        Caller::Torch(object) | Caller::TorchCache(object) => Functions::find(&object.scope()),
+        Caller::Other => None,
     };
     if FUNCTIONS.get_or_init(find).is_some() {
         heap.ask_which_last(is_own);

@@ -80,13 +80,6 @@ VISIBLE int torch_is_clean(void)
     return c10::errors_alive() == 0 && torch::frames_alive() == 0 && !std::uncaught_exceptions();
 }
 
-/* Calls the hook for the initialisation; returns whether it left no exception. */
-VISIBLE int torch_initialize(void (*hook)(int), int device_count)
-{
-    hook(device_count);
-    return torch_is_clean();
-}
-
 VISIBLE void torch_end(void)
 {
     delete allocator;
