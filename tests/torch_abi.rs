@@ -67,6 +67,7 @@ fn program(name: &str) -> PathBuf {
 
 static FAILURES: LazyLock<PathBuf> = LazyLock::new(|| program("failures.c"));
 static POOLS: LazyLock<PathBuf> = LazyLock::new(|| program("pools.cpp"));
+static STREAMS: LazyLock<PathBuf> = LazyLock::new(|| program("streams.c"));
 
 /// The command line that runs a program with messages off: failures are what it is about.
 fn quiet(program: impl AsRef<OsStr>) -> Command {
@@ -131,7 +132,7 @@ fn pools_are_clean_under_valgrind() {
 
 /// What streams leave free under the fake of PyTorch in `folder`, whose own streams are `known`.
 fn streams(folder: &Path, known: &str) {
-    let mut command = quiet(program("streams.c"));
+    let mut command = quiet(&*STREAMS);
     let settings = [("GENESIS_POOL_TYPE", "Elastic"), ("GENESIS_SIM_DEVICES", "2")];
     run_silently(command.envs(settings).arg(folder).arg(known));
 }
