@@ -93,15 +93,17 @@ impl DeviceHeap<'_> {
         blocking(|| self.contexts.synchronize(&others))
     }
 
-    /// Checks whether captures that were only seen have ended. It asks only about streams that certainly
-    /// last as long as the process: others may be destroyed at any moment.
+    /// Checks whether captures that were only seen have ended. It asks only about streams that last
+    /// as long as the process: others may be destroyed at any moment. Those of PyTorch's hooks are
+    /// believed to, although others made some: a capture whose end is never found would forbid all waits.
     pub(super) fn look_for_ends(self) {
-        if self.captures.seen.load(SeqCst) == 0 {
+        if self.captures.seen.load(SeqCst) == 0 || !self.heap.policy.identifies_streams() {
             return;
         }
         for lane in self.lanes().filter(|lane| lane.was_capturing()) {
+            let handle = lane.stream().lasting_handle();
             let has_ended = |handle| self.driver.stream_is_capturing(handle) == Ok(false);
-            if lane.lasting_stream().is_some_and(has_ended) {
+            if handle.is_some_and(has_ended) {
                 self.captures.see(false, |now| lane.set_capturing(now));
             }
         }
