@@ -94,8 +94,9 @@ impl DeviceHeap<'_> {
     }
 
     /// Checks whether captures that were only seen have ended. It asks only about streams that last
-    /// as long as the process: others may be destroyed at any moment. Those of PyTorch's hooks are
-    /// believed to, although others made some: a capture whose end is never found would forbid all waits.
+    /// as long as the process: others may be destroyed at any moment. All streams of
+    /// PyTorch's hooks are taken to last here, although others made some, which may be gone: a capture whose
+    /// end is never found would forbid all waits.
     pub(super) fn look_for_ends(self) {
         if self.captures.seen.load(SeqCst) == 0 || !self.heap.policy.identifies_streams() {
             return;

@@ -80,8 +80,8 @@ impl StreamKey {
         self.0 & (PER_THREAD_BIT | NUMBER_BIT | ENDED_BIT | COMING_BIT) == COMING_BIT
     }
 
-    /// The handle of a stream that lasts, or whose end will be announced: it may be passed to the
-    /// driver at any time. `None` for all other keys.
+    /// The handle of a stream that its caller takes to last, or whose end will be announced. `None` for
+    /// all other keys. PyTorch takes all of its streams to last, also those that others made and destroy.
     pub fn lasting_handle(self) -> Option<StreamHandle> {
         (self.0 >> CONTEXT_SHIFT == 0).then_some(StreamHandle(self.0 as usize))
     }

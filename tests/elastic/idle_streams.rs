@@ -1,5 +1,5 @@
-//! What a stream that has nothing to do has free is lent at once, although no call names that stream: if it
-//! certainly exists, as for giving memory back.
+//! What a stream that has nothing to do has free is lent at once, although no call names that stream.
+//! Neither this nor giving memory back names a stream to the driver that may be gone.
 
 use genesis::base::StreamHandle;
 use genesis::base::size::{GIB, MIB};

@@ -16,9 +16,10 @@
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
 //!                 bounds; while bytes freed < reserved / STEADY_PART, below live peak / LOADING_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
-//!             both: at most min(left² / device, device / MOST_DEVICE_PART), while bytes freed …,
-//!                 device / MOST_LOADING_DEVICE_PART, where left is what may still be created; once
-//!                 memory was short, at most left / SHORT_PART; but at least device / DEVICE_PART
+//!             both: at most min(left² / device, device / MOST_DEVICE_PART), where left is what may still
+//!                 be created; while so little was freed, MOST_LOADING_DEVICE_PART takes the place of
+//!                 MOST_DEVICE_PART; once memory was short, at most left / SHORT_PART; but at least
+//!                 device / DEVICE_PART
 //! growth    = what is missing, rounded up to whole extents; to whole granules for large blocks of a
 //!                 program that never held YOUNG_BYTES, once it has freed something
 //! ```
