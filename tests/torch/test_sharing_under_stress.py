@@ -170,16 +170,20 @@ def test_back_and_forth_for_long() -> None:
     with consumer() as other:
         there_and_back(other, 60)
         first = footprints(other)
-        grown_bytes = [[], []]
-        for _ in range(5):
+        least_grown_bytes = [MIB, MIB]
+        # What leaks grows in every window. malloc's arenas take up to a dozen to hold the largest
+        # tensors in each thread, so it is enough if each process grows by nothing in one.
+        for _ in range(25):
             there_and_back(other, 60)
             last = footprints(other)
-            for before, after, grown in zip(first, last, grown_bytes):
-                grown.append(after.pop("resident_bytes") - before.pop("resident_bytes"))
+            for index, (before, after) in enumerate(zip(first, last)):
+                grown = after.pop("resident_bytes") - before.pop("resident_bytes")
+                least_grown_bytes[index] = min(least_grown_bytes[index], grown)
             assert first == last
             first = footprints(other)
-        # What leaks grows in every window; malloc's arenas and a first use grow once.
-        assert all(min(grown) < MIB // 16 for grown in grown_bytes), grown_bytes
+            if max(least_grown_bytes) < MIB // 16:
+                break
+        assert max(least_grown_bytes) < MIB // 16, least_grown_bytes
     expect_allocated(0)
 
 
