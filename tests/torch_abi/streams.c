@@ -15,6 +15,8 @@
 #define FIRST 1
 #define SECOND 2
 #define GIVEN 0x9000
+/* The handle of a stream that other code uses without PyTorch. */
+#define OTHER 0x8000
 /* The library has two devices, PyTorch only the first. */
 #define UNKNOWN_DEVICE 1
 
@@ -62,6 +64,8 @@ int main(int count, char **arguments)
     void *(*allocate)(size_t, int, genesis_stream) = genesis_torch_malloc;
     memcpy(&hook, &allocate, sizeof hook);
     change_current_allocator(hook);
+    /* The first request comes from other code, as vLLM's does: PyTorch is looked for again. */
+    genesis_free(genesis_torch_malloc(BLOCK, 0, (genesis_stream)OTHER), 0, 0, NULL);
     CHECK(is_lent(FIRST, 0) == is_known);
     CHECK(!is_lent(GIVEN, 0));
     CHECK(is_lent(SECOND, 0) == is_known);

@@ -38,9 +38,21 @@ struct Functions {
     handle: Handle,
 }
 
-static FUNCTIONS: OnceCell<Option<Functions>> = OnceCell::new();
+static FUNCTIONS: OnceCell<Functions> = OnceCell::new();
 
 impl Functions {
+    /// Looks for them again at each new stream until PyTorch itself makes the call: the first may come
+    /// through other code, as vLLM's does.
+    fn get() -> Option<&'static Self> {
+        let find = || match Caller::find() {
+            Caller::Torch(object) | Caller::TorchCache(object) => {
+                Self::find(&object.scope()).ok_or(())
+            }
+            Caller::Other => Err(()),
+        };
+        FUNCTIONS.get_or_try_init(find).ok()
+    }
+
     fn find(scope: &Scope) -> Option<Self> {
         // SAFETY: the mangled names contain the types of the arguments; those of the results have not
         // changed since PyTorch 1.0.
@@ -57,28 +69,15 @@ impl Functions {
     }
 }
 
-/// Has `heap` ask which streams are PyTorch's own, if the first caller is PyTorch.
+/// Has `heap` ask which streams are PyTorch's own.
 #[inline]
 pub(super) fn tell(heap: &Heap) {
-    if FUNCTIONS.get().is_none() {
-        find(heap);
-    }
-}
-
-#[cold]
-fn find(heap: &Heap) {
-    let find = || match Caller::find() {
-        Caller::Torch(object) | Caller::TorchCache(object) => Functions::find(&object.scope()),
-        Caller::Other => None,
-    };
-    if FUNCTIONS.get_or_init(find).is_some() {
-        heap.ask_which_last(is_own);
-    }
+    heap.ask_which_last(is_own);
 }
 
 /// Returns true if `stream` is the calling thread's current one on `device`, and PyTorch's own.
 fn is_own(device: DeviceOrdinal, stream: StreamHandle) -> bool {
-    let Some(Some(functions)) = FUNCTIONS.get() else { return false };
+    let Some(functions) = Functions::get() else { return false };
     let (thrower, handle) = (functions.current as usize, stream.0 as *const c_void);
     let functions = from_ref(functions).cast_mut().cast();
     // SAFETY: the arguments are what the function takes.
