@@ -34,6 +34,8 @@ mod pool_blocks;
 mod pool_limits;
 #[path = "heap_conformance/pools.rs"]
 mod pools;
+#[path = "heap_conformance/races.rs"]
+mod races;
 #[path = "heap_conformance/release.rs"]
 mod release;
 #[path = "heap_conformance/shortage.rs"]
@@ -133,6 +135,8 @@ macro_rules! cases {
             pool_blocks::a_place_that_another_stream_still_uses_is_waited_for
             pool_blocks::a_place_whose_memory_has_another_stream_is_of_both
             pool_blocks::a_pool_that_lends_serves_rather_than_fail
+            races::threads_on_several_streams_refuse_each_other_nothing
+            races::threads_on_one_stream_refuse_each_other_nothing
             release::a_direct_free_gives_its_memory_back
             release::a_direct_free_leaves_what_is_shared
             release::trim_to_a_target

@@ -44,14 +44,14 @@ pub mod waiting {
     #[cfg(all(feature = "loom", not(feature = "shuttle")))]
     pub use loom::{hint::spin_loop, thread::yield_now};
 
+    #[cfg(feature = "shuttle")]
+    pub use shuttle::{hint::spin_loop, thread::yield_now};
+
     /// Time stands still in a model.
-    #[cfg(all(feature = "loom", not(feature = "shuttle")))]
+    #[cfg(any(feature = "loom", feature = "shuttle"))]
     pub fn sleep(_time: std::time::Duration) {
         yield_now();
     }
-
-    #[cfg(feature = "shuttle")]
-    pub use shuttle::{hint::spin_loop, thread::sleep, thread::yield_now};
 }
 
 /// The algorithms of `spin` and `once_cell`, told again with the scheduler's atomics and locks. The

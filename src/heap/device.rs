@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::attempts::Attempts;
 use super::captures::Captures;
 use super::choice::Choice;
 use super::lane::{Lane, LaneGuard, LaneState};
@@ -81,6 +82,7 @@ impl DeviceState {
             kept_plan: Lock::default(),
             pools: Pools::default(),
             captures,
+            attempts: Attempts::default(),
             introductions: Introductions::default(),
             tallies: Tallies::default(),
             waste: Arc::default(),

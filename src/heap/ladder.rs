@@ -8,6 +8,7 @@
 //! | call the user's callbacks, then the same again | what they cost |
 //! | wait for the device, so that any stream can use any free block | a host wait |
 //! | release cached memory, then the same again | driver frees |
+//! | the same once more while no other thread has memory under way (`attempts`) | a host wait |
 //! | take free memory of a private pool that lends (`pool_blocks`) | |
 //! | ask the processes that share the device for what they have cached, then the same again | a moment |
 //! | fail, with one line that has every figure | |
@@ -15,6 +16,7 @@
 //! No lock is held between rungs, so other threads continue; the next look at the lane finds any
 //! block that they have freed.
 
+use super::attempts::Attempted;
 use super::lane::{Lane, LaneGuard, LaneState, NO_REQUEST};
 use super::state::{Climb, Pressure, Rung};
 use crate::base::{Result, blocking, host_memory};
@@ -41,7 +43,7 @@ impl Climb<'_> {
     /// Not a request.
     #[cold]
     pub(super) fn come_home(&self) {
-        self.device.backing.come_home(self);
+        self.device.attempts.attempt(|| self.device.backing.come_home(self));
         self.lane.end_climb(false);
         self.device.settle();
     }
@@ -58,7 +60,9 @@ impl Climb<'_> {
             Self::after_asking_pools,
             Self::after_asking_neighbours,
         ];
-        if let Some(address) = self.device.backing.serve_as_known(self) {
+        let attempts = &self.device.attempts;
+        let known = attempts.attempt(|| self.device.backing.serve_as_known(self));
+        if let Some(address) = known.result {
             return Ok(address);
         }
         self.look_for_capture();
@@ -72,7 +76,7 @@ impl Climb<'_> {
     }
 
     fn without_pressure(&self) -> Rung {
-        self.device.backing.serve(self, Pressure::None)
+        self.attempt(Pressure::None).result
     }
 
     fn after_draining_quarantine(&self) -> Rung {
@@ -92,11 +96,21 @@ impl Climb<'_> {
         {
             return Ok(None);
         }
-        self.device.backing.serve(self, Pressure::Waited)
+        self.attempt(Pressure::Waited).result
     }
 
     fn after_releasing(&self) -> Rung {
-        self.device.backing.serve(self, Pressure::Releasing)
+        let Attempted { result, met_others } = self.attempt(Pressure::Releasing);
+        if !met_others || !matches!(result, Ok(None)) {
+            return result;
+        }
+        let serve = || self.device.backing.serve(self, Pressure::Releasing);
+        let is_enough = |result: &Rung| !matches!(result, Ok(None));
+        self.device.attempts.attempt_alone(serve, is_enough).unwrap_or(Ok(None))
+    }
+
+    fn attempt(&self, pressure: Pressure) -> Attempted<Rung> {
+        self.device.attempts.attempt(|| self.device.backing.serve(self, pressure))
     }
 
     fn after_asking_neighbours(&self) -> Rung {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `state` | what a heap consists of: the types |
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
-//! | `ladder`, `backing`, `segments`, `elastic`, `windows`, `idle` | serve a request after a miss |
+//! | `ladder`, `attempts`, `backing`, `segments`, `elastic`, `windows`, `idle` | serve a request after a miss |
 //! | `trough`, `first_cycle`, `rising_peak` | a lane's live memory, followed through the cycles of its program |
 //! | `moves` | whether a program comes to rest |
 //! | `plan`, `ready` | memory made ready before it is asked for |
@@ -25,6 +25,7 @@
 
 mod account;
 mod accounts;
+mod attempts;
 mod backing;
 mod callbacks;
 mod callers;

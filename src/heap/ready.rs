@@ -153,7 +153,7 @@ impl<'a> DeviceHeap<'a> {
             is_alone: false,
             number: NO_STREAM,
         };
-        let result = act(&climb);
+        let result = self.attempts.attempt(|| act(&climb)).result;
         lane.end_climb(false);
         result
     }

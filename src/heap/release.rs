@@ -234,7 +234,7 @@ impl DeviceHeap<'_> {
         if self.may_capture() {
             return 0;
         }
-        let released_bytes = self.backing.release(self, choice);
+        let released_bytes = self.attempts.attempt(|| self.backing.release(self, choice)).result;
         if released_bytes > 0 {
             self.heap.notes.of_device(Action::Trim, self.ordinal, released_bytes);
             self.heap.log.write(

@@ -13,6 +13,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::attempts::Attempts;
 use super::callbacks::Callbacks;
 use super::captures::Captures;
 use super::kept::Debugging;
@@ -145,6 +146,7 @@ pub(super) struct DeviceState {
     pub(super) kept_plan: Lock<Option<DevicePlan>, { rank::LEAF }>,
     pub(super) pools: Pools,
     pub(super) captures: Arc<Captures>,
+    pub(super) attempts: Attempts,
     pub(super) introductions: Introductions,
     pub(super) tallies: Tallies,
     /// What is no longer needed of paused memory's bytes, and not freed yet.

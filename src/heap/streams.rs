@@ -46,7 +46,7 @@ impl Heap {
     /// one that lasts may be named to the driver at any time. It must not call the library. Only the
     /// first function is asked, of streams that come after it.
     pub fn ask_which_last(&self, lasts: Lasts) {
-        let _ = self.asked_whether_lasting.set(lasts);
+        self.asked_whether_lasting.get_or_init(|| lasts);
     }
 
     /// Returns true if `stream` certainly lasts as long as the process.

@@ -113,6 +113,9 @@ pub struct Config {
     pub detect_races: bool,
     /// What calls cost.
     pub costs: CostTable,
+    /// True if a call also takes its least price of real time, during which other threads go on, if
+    /// that is as long as the system lets a thread sleep. Otherwise threads seldom meet in a call.
+    pub takes_time: bool,
 }
 
 impl Config {
@@ -149,6 +152,7 @@ impl Config {
             most_mappings: 520_000,
             detect_races: false,
             costs: CostTable::default(),
+            takes_time: false,
         }
     }
 }

@@ -2,25 +2,35 @@
 //!
 //! Every call takes the lock once, for its whole duration. No call waits while it holds the
 //! lock, because waiting for a simulated device means running its queues. (A call that finds a
-//! queue full which only another thread can empty lets the lock go: see `room`.) So calls are
+//! queue full which only another thread can empty lets the lock go: see `room`.) Where calls take
+//! time, that passes before the lock is taken. So calls are
 //! atomic, and threads are ordered by the lock. With addresses only, a call takes well under a
 //! microsecond. The few that programs make all the time skip the lock where they would change
 //! nothing: see `quiet`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use crate::call::Call;
 use crate::code::Result;
 use crate::config::{Config, StoreKind};
+use crate::cost::CostTable;
 use crate::quiet::Quiet;
 use crate::room::Room;
 use crate::state::State;
+
+/// The shortest time that a call takes really, in nanoseconds. The system wakes no thread so soon that less
+/// would be meant.
+const LEAST_REAL_NS: u64 = 10_000;
 
 /// A simulated machine. All methods may be called from any thread.
 #[derive(Debug)]
 pub struct Machine {
     store: StoreKind,
+    /// What calls cost, if they take time.
+    real_costs: Option<CostTable>,
     /// What is known without the lock.
     pub(crate) quiet: Arc<Quiet>,
     /// Where threads wait that found a queue full.
@@ -37,9 +47,10 @@ impl Machine {
     /// lacks address space or files.
     pub fn new(config: Config) -> Result<Arc<Self>> {
         let store = config.store;
+        let real_costs = config.takes_time.then(|| config.costs.clone());
         let state = State::new(config)?;
         let (quiet, room) = (Arc::clone(&state.quiet), Arc::clone(&state.room));
-        Ok(Arc::new(Self { store, quiet, room, state: Mutex::new(state) }))
+        Ok(Arc::new(Self { store, real_costs, quiet, room, state: Mutex::new(state) }))
     }
 
     /// What the machine was made of.
@@ -63,12 +74,21 @@ impl Machine {
 
     /// The state, for a driver call in `context`: counted, charged, and subject to the script.
     pub(crate) fn enter(&self, context: u32, call: Call) -> Result<Locked<'_>> {
+        self.take_time(call);
         let mut state = self.lock();
         state.count(context, call)?;
         while call.waits_beside_a_full_queue() && self.room.is_any_queue_full() {
             state = self.sleep(state);
         }
         Ok(state)
+    }
+
+    /// Lets other threads go on for as long as `call` takes, before it has done anything.
+    fn take_time(&self, call: Call) {
+        let nanoseconds = self.real_costs.as_ref().map_or(0, |costs| costs.get(call).base_ns());
+        if nanoseconds >= LEAST_REAL_NS {
+            thread::sleep(Duration::from_nanos(nanoseconds));
+        }
     }
 
     /// The state and the slot of `stream`, for work to be enqueued there: as a driver call, or

@@ -1,0 +1,64 @@
+//! Threads that need memory at the same time, where one after the other would always get it. What one is
+//! taking from the driver, giving back or moving, the others do not find; none of them may be refused for
+//! that. Calls of the driver take real time here, so that the threads do meet.
+
+use std::array;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use genesis::base::StreamHandle;
+use genesis::base::size::MIB;
+use simgpu::Progress;
+
+use crate::support::{A, DEVICE, Random, Subject};
+
+const THREADS: usize = 16;
+const ROUNDS: u64 = 100;
+/// For so long a block is live, at least.
+const HOLD: Duration = Duration::from_micros(100);
+/// The sizes of blocks: from the first to the second, in steps of the third, in bytes.
+const LEAST_BYTES: u64 = 12 * MIB;
+const MOST_BYTES: u64 = 32 * MIB;
+const STEP_BYTES: u64 = 2 * MIB;
+
+pub fn threads_on_several_streams_refuse_each_other_nothing(subject: Subject) {
+    refuse_nothing(subject, array::from_fn(|index| StreamHandle(A.0 + index * 0x100)));
+}
+
+pub fn threads_on_one_stream_refuse_each_other_nothing(subject: Subject) {
+    refuse_nothing(subject, [A; THREADS]);
+}
+
+/// Each thread has one block after the other, on a device with room for the largest of each.
+fn refuse_nothing(subject: Subject, streams: [StreamHandle; THREADS]) {
+    let mut plan = subject.plan().capacity(THREADS as u64 * MOST_BYTES);
+    plan.machine.progress = Progress::Automatic;
+    plan.machine.detect_races = false;
+    plan.machine.takes_time = true;
+    let rig = plan.start();
+    let (refused, start) = (AtomicU64::new(0), Barrier::new(THREADS));
+    thread::scope(|scope| {
+        for (seed, stream) in (1..).zip(streams) {
+            let (rig, refused, start) = (&rig, &refused, &start);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                start.wait();
+                for _ in 0..ROUNDS {
+                    let steps = random.below((MOST_BYTES - LEAST_BYTES) / STEP_BYTES + 1);
+                    match rig.heap.allocate(LEAST_BYTES + steps * STEP_BYTES, DEVICE, stream) {
+                        Ok(address) => {
+                            // The others go on.
+                            thread::sleep(HOLD);
+                            rig.free(address);
+                        }
+                        Err(_) => drop(refused.fetch_add(1, Relaxed)),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(refused.into_inner(), 0);
+    rig.finish();
+}
