@@ -7,7 +7,7 @@ use genesis::base::size::{GIB, MIB};
 use simgpu::{Call, Code, Target, Times};
 
 use crate::ADDRESSES;
-use crate::support::{A, DEVICE, Random, Rig};
+use crate::support::{A, DEVICE, Plan, Random, Rig};
 
 const DEVICE_BYTES: u64 = 64 * GIB;
 /// The keys and values of so many layers are kept.
@@ -20,8 +20,10 @@ const KNOWN: usize = 40;
 const ANSWERS: usize = 20;
 /// The most calls of the driver for memory in each of those, on average. Without more memory there are 522.
 const MOST_CALLS: u64 = 8;
-/// The most that may be held over the most that was live, in hundredths.
+/// The most that may be held over the most that was live, in hundredths: by a program, and by several threads
+/// at once, each of which may find room for the same request.
 const MOST_HELD: u64 = 125;
+const MOST_HELD_AT_ONCE: u64 = 135;
 
 /// A model that answers one request after another.
 struct Model {
@@ -32,7 +34,11 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        let rig = ADDRESSES.plan().capacity(DEVICE_BYTES).start();
+        Self::on(ADDRESSES.plan())
+    }
+
+    fn on(plan: Plan) -> Self {
+        let rig = plan.capacity(DEVICE_BYTES).start();
         for _ in 0..LAYERS {
             rig.allocate(WEIGHT_BYTES, A);
         }
@@ -72,10 +78,10 @@ impl Model {
 }
 
 #[track_caller]
-fn expect_little_held(rig: &Rig) {
+fn expect_little_held(rig: &Rig, most: u64) {
     let statistics = rig.statistics();
     let (held, live) = (statistics.reserved_bytes.peak, statistics.allocated_bytes.peak);
-    assert!(held * 100 <= live * MOST_HELD, "{held} bytes are held for {live}");
+    assert!(held * 100 <= live * most, "{held} bytes are held for {live}");
 }
 
 #[test]
@@ -85,7 +91,7 @@ fn a_restless_program_gets_more_memory() {
     let calls = model.calls_in(ANSWERS);
     assert!(calls <= MOST_CALLS, "{calls} calls in each answer");
     assert_eq!(model.refused, 0);
-    expect_little_held(&model.rig);
+    expect_little_held(&model.rig, MOST_HELD);
     model.rig.finish();
 }
 
@@ -124,13 +130,16 @@ fn a_new_layout_waits_for_the_end_of_a_capture() {
     model.rig.finish();
 }
 
-/// Threads that share a stream ask for memory while the new layout is made. How much is held depends on
-/// when they are interrupted: what one is moving, the others do not find.
+/// Threads that share a stream ask for memory, also while the new layout is made. Calls take time, so each
+/// finds that the other has taken what it was about to move.
 #[test]
 fn threads_on_one_stream_are_served_meanwhile() {
-    let Model { rig, .. } = Model::new();
+    let mut plan = ADDRESSES.plan();
+    plan.machine.takes_time = true;
+    plan.machine.detect_races = false;
+    let Model { rig, .. } = Model::on(plan);
     std::thread::scope(|scope| {
-        for seed in 1..=2 {
+        for seed in 1..=4 {
             let mut model = Model { rig: rig.clone(), random: Random(seed), refused: 0 };
             scope.spawn(move || {
                 (0..KNOWN).for_each(|_| model.answer());
@@ -138,5 +147,6 @@ fn threads_on_one_stream_are_served_meanwhile() {
             });
         }
     });
+    expect_little_held(&rig, MOST_HELD_AT_ONCE);
     rig.finish();
 }

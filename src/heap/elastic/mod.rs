@@ -72,6 +72,8 @@ use window::{Part, Walls, Wanted, Window};
 
 /// Another thread may take what was mapped for a request; the request is tried so many times.
 const ATTEMPTS: usize = 16;
+/// Or it may take what was to be moved; the request looks for other memory so many times.
+const MOST_OVERTAKEN: usize = 64;
 
 /// The number of no search for free extents.
 const NO_SEARCH: u64 = u64::MAX;
@@ -81,6 +83,8 @@ const NO_SEARCH: u64 = u64::MAX;
 enum Outcome {
     /// The lane has more free memory.
     More,
+    /// Another thread has taken what was to be moved.
+    Overtaken,
     /// Memory is short.
     Short,
 }
@@ -163,16 +167,20 @@ impl Extents {
         if self.wants_one_extent(climb) {
             return self.serve_with_one_extent(climb);
         }
-        for attempt in 0..ATTEMPTS {
+        let (mut attempts, mut overtaken) = (0, 0);
+        while attempts < ATTEMPTS && overtaken < MOST_OVERTAKEN {
             if let Some(address) = climb.serve_from_lane() {
                 return Ok(Some(address));
             }
             // Another thread may be faster each time; the search looks further.
-            if attempt == 0 && self.recall_known(climb) {
+            if (attempts, overtaken) == (0, 0) && self.recall_known(climb) {
+                attempts += 1;
                 continue;
             }
-            if self.extend(climb)? == Outcome::Short {
-                return Ok(None);
+            match self.extend(climb)? {
+                Outcome::More => attempts += 1,
+                Outcome::Overtaken => overtaken += 1,
+                Outcome::Short => return Ok(None),
             }
         }
         Ok(None)
@@ -304,15 +312,16 @@ impl Extents {
         }
         for (part, room_bytes) in window.bare_parts() {
             let chosen = choose(&mut candidates, part.bytes, room_bytes);
-            if self.fill_part(climb, (part, room_bytes), chosen, growth.reach)? == Outcome::Short {
-                return Ok(Outcome::Short);
+            let filled = self.fill_part(climb, (part, room_bytes), chosen, growth.reach)?;
+            if filled != Outcome::More {
+                return Ok(filled);
             }
         }
         Ok(Outcome::More)
     }
 
     /// Fills a bare part, for which there are `room_bytes` of addresses, with `chosen` extents and
-    /// new ones.
+    /// new ones. If others have taken some of `chosen`, more than the limit is not held for that.
     fn fill_part(
         &self,
         climb: &Climb<'_>,
@@ -320,14 +329,19 @@ impl Extents {
         chosen: Vec<FreeExtent>,
         reach: Reach,
     ) -> crate::base::Result<Outcome> {
+        let chosen_bytes: u64 = chosen.iter().map(|extent| extent.bytes).sum();
         let moved = self.take(climb, chosen);
         let moved_bytes: u64 = moved.iter().map(|extent| extent.bytes).sum();
-        climb.lane.lock().moves.note(moved_bytes);
         let growth = self.growth(climb, reach);
         let created = match part.bytes.saturating_sub(moved_bytes) {
             0 => 0,
             missing_bytes => growth.bytes(missing_bytes, room_bytes - moved_bytes),
         };
+        if moved_bytes < chosen_bytes && created > growth.room_bytes {
+            self.bring_back(climb.device, &moved);
+            return Ok(Outcome::Overtaken);
+        }
+        climb.lane.lock().moves.note(moved_bytes);
         let sizes: Vec<u64> = growth.extents(created).collect();
         self.lay(climb, &moved, &sizes, Some(part.address))
     }
