@@ -44,9 +44,17 @@ fn on_one_stream() {
 fn run(test: &str, streams: [StreamHandle; THREADS], progress: Progress) {
     let seed = seed();
     println!("GENESIS_TEST_SEED={seed} cargo test --test elastic threads::{test}");
+    // Calls of the driver that take time make other orders of steps likely.
+    for takes_time in [false, true] {
+        run_once(seed, streams, progress, takes_time);
+    }
+}
+
+fn run_once(seed: u64, streams: [StreamHandle; THREADS], progress: Progress, takes_time: bool) {
     let mut random = Random(seed);
     let mut plan = ADDRESSES.plan().capacity(CAPACITY_BYTES);
     plan.machine.progress = progress;
+    plan.machine.takes_time = takes_time;
     plan.settings.log = LogLevel::Off;
     let rig = plan.start();
     let (ledger, live_bytes) = (Mutex::default(), AtomicU64::new(0));
