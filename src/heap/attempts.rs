@@ -76,7 +76,7 @@ impl Attempts {
     ) -> Option<T> {
         let _turn = self.take_turn()?;
         loop {
-            let is_alone = wait_until(|| self.count.load(SeqCst) % BEGUN == 0);
+            let is_alone = wait_until(|| under_way(self.count.load(SeqCst)) == 0);
             let Attempted { result, met_others } = self.count(&act);
             if is_enough(&result) || !met_others || !is_alone {
                 return Some(result);
@@ -86,12 +86,12 @@ impl Attempts {
 
     fn count<T>(&self, act: impl FnOnce() -> T) -> Attempted<T> {
         let before = self.count.fetch_add(BEGUN + UNDER_WAY, SeqCst);
-        let under_way = UnderWay(self);
+        let attempt = UnderWay(self);
         let _ = IS_ATTEMPTING.try_with(|is_attempting| is_attempting.set(true));
         let result = act();
-        drop(under_way);
-        let has_another_begun = self.count.load(SeqCst) / BEGUN != (before / BEGUN + 1) % BEGUN;
-        Attempted { result, met_others: before % BEGUN != 0 || has_another_begun }
+        drop(attempt);
+        let is_last = begun(self.count.load(SeqCst)) == begun(before.wrapping_add(BEGUN));
+        Attempted { result, met_others: under_way(before) > 0 || !is_last }
     }
 
     fn take_turn(&self) -> Option<Turn<'_>> {
@@ -111,6 +111,16 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.is_turn.store(false, SeqCst);
     }
+}
+
+/// How many attempts of `count` have begun.
+const fn begun(count: u64) -> u64 {
+    count / BEGUN
+}
+
+/// How many of them are under way.
+const fn under_way(count: u64) -> u64 {
+    count % BEGUN
 }
 
 /// Waits until something is so, for at most [`MOST_PATIENCE`]; returns whether it is.
