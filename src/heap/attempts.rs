@@ -7,8 +7,9 @@
 //! tries again.
 //!
 //! An attempt in another one of the same thread is a part of that. A thread that waits here has nothing
-//! under way. What an attempt waits for may need something that the waiting thread holds for its caller, so
-//! nobody waits for longer than [`MOST_PATIENCE`].
+//! under way. What it waits for may need something that it holds for its caller, as Python's global lock:
+//! it lets go of that if it may (`base::blocking`), in a turn until its end, and waits for no longer than
+//! [`MOST_PATIENCE`].
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::sync::{IS_MODEL, thread_local, waiting};
 
 /// How long a thread waits for others, at most. In a model time stands still.
-const MOST_PATIENCE: Duration = if IS_MODEL { Duration::MAX } else { Duration::from_secs(1) };
+const MOST_PATIENCE: Duration = if IS_MODEL { Duration::MAX } else { Duration::from_millis(200) };
 /// How long it sleeps between two looks: about as long as a call of the driver takes.
 const NAP: Duration = Duration::from_micros(50);
 /// What an attempt that begins adds to the count: one that has begun, and one under way.
@@ -74,14 +75,16 @@ impl Attempts {
         act: impl Fn() -> T,
         is_enough: impl Fn(&T) -> bool,
     ) -> Option<T> {
-        let _turn = self.take_turn()?;
-        loop {
-            let is_alone = wait_until(|| under_way(self.count.load(SeqCst)) == 0);
-            let Attempted { result, met_others } = self.count(&act);
-            if is_enough(&result) || !met_others || !is_alone {
-                return Some(result);
+        blocking(|| {
+            let _turn = self.take_turn()?;
+            loop {
+                let is_alone = wait_until(|| under_way(self.count.load(SeqCst)) == 0);
+                let Attempted { result, met_others } = self.count(&act);
+                if is_enough(&result) || !met_others || !is_alone {
+                    return Some(result);
+                }
             }
-        }
+        })
     }
 
     fn count<T>(&self, act: impl FnOnce() -> T) -> Attempted<T> {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+
 import pytest
 import torch
 
@@ -9,7 +12,11 @@ import genesis
 from support import simcuda
 from support.program import OUT_OF_MEMORY, program
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
+THREADS = 8
+#: The largest block of each thread.
+MOST_BYTES = 32 * MIB
+FULL = {"SIMCUDA_MEMORY": f"{THREADS * MOST_BYTES}", "SIMCUDA_TIME": "real"}
 
 
 def block(n: int) -> torch.Tensor:
@@ -102,3 +109,41 @@ def test_sizes_that_are_mistakes() -> None:
             continue
         raise AssertionError(n)
     assert block(0).numel() == 0
+
+
+def needs_all_memory() -> None:
+    """Threads with one tensor after the other, on streams of their own and on one stream. The device
+    has just the memory for the largest of each; calls of the driver take real time."""
+    for streams in ([torch.cuda.Stream() for _ in range(THREADS)], [torch.cuda.Stream()] * THREADS):
+        refused: list[str] = []
+
+        def run(seed: int, stream: torch.cuda.Stream) -> None:
+            sizes = random.Random(seed)
+            try:
+                with torch.cuda.stream(stream):
+                    for _ in range(60):
+                        block(sizes.randrange(12 * MIB, MOST_BYTES + 1, 2 * MIB))
+            except torch.OutOfMemoryError as error:
+                refused.append(str(error))
+
+        threads = [threading.Thread(target=run, args=each) for each in enumerate(streams)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert refused == []
+
+
+@program(modes=("two_symbols", "enabled"), env=FULL)
+def test_threads_refuse_each_other_nothing() -> None:
+    needs_all_memory()
+
+
+@program(modes=("enabled",), env={**FULL, "GENESIS_POOL_TYPE": "Caching"})
+def test_threads_refuse_each_other_nothing_in_segments() -> None:
+    needs_all_memory()
+
+
+@program(modes=("native",), env=FULL)
+def test_nor_do_they_under_pytorchs_own() -> None:
+    needs_all_memory()

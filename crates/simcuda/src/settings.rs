@@ -16,6 +16,7 @@
 //! | `SIMCUDA_ON_VIOLATION` | `report` | `abort`: the first race or misuse ends the process |
 //! | `SIMCUDA_FAULTS` | none | `call:nth:code[:times]`, separated by commas |
 //! | `SIMCUDA_PRICES` | `h100` | prices of calls, by the name of a `simgpu::Prices` |
+//! | `SIMCUDA_TIME` | `virtual` | `real`: calls also take their least prices of real time (see `simgpu::Config`) |
 //! | `SIMCUDA_LOG` | none | a file that gets one line for each call |
 //!
 //! A value that cannot be parsed is an error that names it; then there is no device.
@@ -62,6 +63,7 @@ pub(crate) struct Settings {
     pub(crate) abort_on_violation: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) prices: Prices,
+    pub(crate) takes_time: bool,
     pub(crate) log_path: Option<String>,
 }
 
@@ -158,6 +160,7 @@ impl Settings {
                 .map(parse_fault)
                 .collect::<Result<_, _>>()?,
             prices,
+            takes_time: choice("SIMCUDA_TIME", "virtual", "real", false)?,
             log_path: get("SIMCUDA_LOG").filter(|path| !path.is_empty()),
         })
     }
@@ -229,6 +232,7 @@ mod tests {
             ("SIMCUDA_RACES", "off"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:5:2,cudaMalloc:1:700:*"),
             ("SIMCUDA_PRICES", "a100"),
+            ("SIMCUDA_TIME", "real"),
             ("SIMCUDA_MIG", "1g.10gb"),
             ("SIMCUDA_FABRIC", "denied"),
             ("SIMCUDA_MANAGED", "exclusive"),
@@ -236,7 +240,7 @@ mod tests {
         .unwrap();
         assert_eq!((settings.memory_bytes, settings.devices), (16 << 30, 2));
         assert_eq!((settings.store, settings.progress), (StoreKind::RealBytes, Progress::Manual));
-        assert!(settings.descending_addresses && !settings.detect_races);
+        assert!(settings.descending_addresses && !settings.detect_races && settings.takes_time);
         assert_eq!(
             (settings.prices, settings.instance.as_deref(), settings.fabric),
             (Prices::A100, Some("1g.10gb"), Fabric::Denied)
@@ -259,6 +263,7 @@ mod tests {
             ("SIMCUDA_FAULTS", "cuMemAlloc:0:2"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:5"),
             ("SIMCUDA_PRICES", "b400"),
+            ("SIMCUDA_TIME", "none"),
         ] {
             let message = parse(&[(name, value)]).unwrap_err();
             assert!(message.contains(name) && message.contains(value), "{message}");

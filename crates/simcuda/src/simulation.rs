@@ -118,6 +118,7 @@ impl Simulation {
         config.progress = settings.progress;
         config.detect_races = settings.detect_races;
         config.costs = settings.prices.table();
+        config.takes_time = settings.takes_time;
         let machine = Machine::new(config);
         let machine = machine.map_err(|code| complain(format!("no machine: {code}"))).ok()?;
         let log = Log::open(settings.log_path.as_deref()).map_err(complain).ok()?;
