@@ -145,13 +145,27 @@ pub(super) struct Growth {
     pub(super) early_room_bytes: u64,
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
-    /// About the size of new extents.
+    cut: Cut,
+    granule_bytes: u64,
+}
+
+/// How what is created is cut into extents.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// About the size of an extent.
     extent_bytes: u64,
     /// What is created is a multiple of this, …
     unit_bytes: u64,
-    /// … and above `room_bytes` of this, if possible.
+    /// … and above the room of this, if possible.
     step_bytes: u64,
-    granule_bytes: u64,
+}
+
+/// What may be held beyond the live peak, in bytes.
+struct Slack {
+    /// Before memory is moved.
+    bytes: u64,
+    /// Before extents are taken out of larger free blocks.
+    early_bytes: u64,
 }
 
 /// The least and the most bytes of large extents, of programs that hold much, where an extent costs
@@ -192,25 +206,47 @@ impl Extents {
 
     /// How memory grows now, for the request of `climb`. Also follows how much is moved for the lane.
     pub(super) fn growth(&self, climb: &Climb<'_>, reach: Reach) -> Growth {
-        let Climb { device, block_bytes, .. } = *climb;
-        let bounds = match self.policy {
-            ElasticPolicy::Balanced => BALANCED,
-            ElasticPolicy::Tight => TIGHT,
-        };
-        let granule_bytes = self.store.granule_bytes();
+        let device = climb.device;
         // A household apart is like a program of its own.
         let peak_bytes = match reach {
-            Reach::Device => device.most_live_bytes(block_bytes),
+            Reach::Device => device.most_live_bytes(climb.block_bytes),
             Reach::Household(household) => household.peak_bytes,
         };
-        let reserved_bytes = device.ledger.reserved_bytes();
         let usable_bytes = device.left_bytes().min(climb.pool_room_bytes());
-        let least_slack_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
-        let slack_bytes = (peak_bytes / bounds.slack_part).max(least_slack_bytes);
+        let slack = self.slack(climb, reach, peak_bytes);
         let room_bytes = |slack_bytes: u64| match reach {
-            Reach::Device => (peak_bytes + slack_bytes).saturating_sub(reserved_bytes),
+            Reach::Device => {
+                (peak_bytes + slack_bytes).saturating_sub(device.ledger.reserved_bytes())
+            }
             Reach::Household(household) => household.room_bytes(slack_bytes),
         };
+        let granule_bytes = self.store.granule_bytes();
+        let usable = |bytes: u64| bytes.min(usable_bytes) / granule_bytes * granule_bytes;
+        Growth {
+            reach,
+            room_bytes: usable(room_bytes(slack.bytes)),
+            early_room_bytes: usable(room_bytes(slack.early_bytes)),
+            usable_bytes: usable(usable_bytes),
+            cut: match SizeClass::of(climb.block_bytes) {
+                SizeClass::Small => self.small_cut(climb, usable_bytes),
+                SizeClass::Large => self.large_cut(device, usable_bytes, peak_bytes),
+            },
+            granule_bytes,
+        }
+    }
+
+    fn bounds(&self) -> Bounds {
+        match self.policy {
+            ElasticPolicy::Balanced => BALANCED,
+            ElasticPolicy::Tight => TIGHT,
+        }
+    }
+
+    fn slack(&self, climb: &Climb<'_>, reach: Reach, peak_bytes: u64) -> Slack {
+        let bounds = self.bounds();
+        let least_bytes = LEAST_SLACK_BYTES.min(climb.device.usable_bytes() / LEAST_SLACK_PART);
+        let usual_bytes = (peak_bytes / bounds.slack_part).max(least_bytes);
+        let at_least = |part: u64| usual_bytes.max(peak_bytes / part);
         let (is_first_cycle, is_peak_rising, is_restless) = {
             let LaneState { trough, moves, .. } = &mut *climb.lane.lock();
             if Part::Restless.is_in() {
@@ -219,75 +255,68 @@ impl Extents {
             (trough.is_first_cycle(), trough.is_peak_rising(), moves.are_restless())
         };
         let is_early = Part::FirstCycle.is_in() && is_first_cycle && climb.raises_live_peak(reach);
-        let at_least = |part: u64| slack_bytes.max(peak_bytes / part);
-        let early_slack_bytes = if is_restless {
+        let early_bytes = if is_restless {
             at_least(bounds.restless_part)
         } else if is_early || is_peak_rising {
             at_least(bounds.whole_blocks_part)
         } else {
-            slack_bytes
+            usual_bytes
         };
-        let slack_bytes = if is_peak_rising || is_restless {
-            early_slack_bytes
+        let bytes = if is_peak_rising || is_restless {
+            early_bytes
         } else if is_early && climb.lenders().any(|lane| reach.includes(climb, lane)) {
             at_least(bounds.lent_slack_part)
         } else {
-            slack_bytes
+            usual_bytes
         };
-        let early_room_bytes = room_bytes(early_slack_bytes).min(usable_bytes);
-        let room_bytes = room_bytes(slack_bytes).min(usable_bytes);
-        let [most_bytes, most_loading_bytes] = [MOST_DEVICE_PART, MOST_LOADING_DEVICE_PART]
-            .map(|part| self.most_extent_bytes(usable_bytes, device.usable_bytes(), part));
-        let at_most = |most_bytes: u64, bytes: u64| {
-            bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes)
+        Slack { bytes, early_bytes }
+    }
+
+    /// How memory for small blocks is cut, where `left_bytes` may still be created.
+    fn small_cut(&self, climb: &Climb<'_>, left_bytes: u64) -> Cut {
+        let live_bytes = climb.lane.counters.snapshot().classes[0].active;
+        let granule_bytes = self.store.granule_bytes();
+        let share_bytes = live_bytes / SMALL_EXTENT_PART / granule_bytes * granule_bytes;
+        let bytes = share_bytes.max(SMALL_EXTENT_BYTES);
+        Cut::whole(self.limited(bytes, climb.device, left_bytes, MOST_DEVICE_PART))
+    }
+
+    /// How memory for large blocks is cut, where `left_bytes` may still be created.
+    fn large_cut(&self, device: DeviceHeap<'_>, left_bytes: u64, peak_bytes: u64) -> Cut {
+        let bounds = self.bounds();
+        let is_young = peak_bytes < YOUNG_BYTES;
+        let least_bytes = if is_young {
+            bounds.least_young_bytes.min(power_below(peak_bytes / FEWEST_EXTENTS))
+        } else {
+            bounds.least_extent_bytes
         };
-        let size = |bytes: u64| at_most(most_bytes, bytes);
-        let (extent_bytes, unit_bytes, step_bytes) = match SizeClass::of(block_bytes) {
-            SizeClass::Small => {
-                let live_bytes = climb.lane.counters.snapshot().classes[0].active;
-                let share_bytes = live_bytes / SMALL_EXTENT_PART / granule_bytes * granule_bytes;
-                let extent_bytes = size(share_bytes.max(SMALL_EXTENT_BYTES));
-                (extent_bytes, extent_bytes, extent_bytes)
-            }
-            SizeClass::Large => {
-                let least_bytes = if peak_bytes < YOUNG_BYTES {
-                    bounds.least_young_bytes.min(power_below(peak_bytes / FEWEST_EXTENTS))
-                } else {
-                    bounds.least_extent_bytes
-                };
-                let part_bytes = power_below(peak_bytes / EXTENT_PART);
-                let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
-                let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
-                if is_loading(device, reserved_bytes) && Part::CoarseAtFirst.is_in() {
-                    let part_bytes = power_below(peak_bytes / LOADING_PART);
-                    let loading_bytes =
-                        part_bytes.clamp(bounds.least_young_bytes, bounds.most_loading_bytes);
-                    let loading_bytes = at_most(most_loading_bytes, loading_bytes);
-                    let loading_bytes = loading_bytes.max(steady_bytes);
-                    (loading_bytes, loading_bytes, steady_bytes)
-                } else if peak_bytes < YOUNG_BYTES && Part::Exact.is_in() {
-                    (steady_bytes, granule_bytes, granule_bytes)
-                } else {
-                    (steady_bytes, steady_bytes, steady_bytes)
-                }
-            }
-        };
-        let floor = |bytes: u64| bytes / granule_bytes * granule_bytes;
-        Growth {
-            reach,
-            room_bytes: floor(room_bytes),
-            early_room_bytes: floor(early_room_bytes),
-            usable_bytes: floor(usable_bytes),
-            extent_bytes,
-            unit_bytes,
-            step_bytes,
-            granule_bytes,
+        let part_bytes = power_below(peak_bytes / EXTENT_PART);
+        let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
+        let priced_bytes = self.priced(usual_bytes, device, peak_bytes);
+        let steady_bytes = self.limited(priced_bytes, device, left_bytes, MOST_DEVICE_PART);
+        if is_loading(device) && Part::CoarseAtFirst.is_in() {
+            let part_bytes = power_below(peak_bytes / LOADING_PART);
+            let bytes = part_bytes.clamp(bounds.least_young_bytes, bounds.most_loading_bytes);
+            let bytes = self.limited(bytes, device, left_bytes, MOST_LOADING_DEVICE_PART);
+            Cut { step_bytes: steady_bytes, ..Cut::whole(bytes.max(steady_bytes)) }
+        } else if is_young && Part::Exact.is_in() {
+            let granule_bytes = self.store.granule_bytes();
+            Cut { extent_bytes: steady_bytes, ..Cut::whole(granule_bytes) }
+        } else {
+            Cut::whole(steady_bytes)
         }
     }
 
-    /// The most that an extent may be, where `left_bytes` of the device's memory are left: of the whole at
-    /// most 1 / `device_part`.
-    fn most_extent_bytes(&self, left_bytes: u64, device_bytes: u64, device_part: u64) -> u64 {
+    /// An extent of `bytes`, in whole granules, where `left_bytes` may still be created; of the whole device
+    /// at most 1 / `device_part`.
+    fn limited(
+        &self,
+        bytes: u64,
+        device: DeviceHeap<'_>,
+        left_bytes: u64,
+        device_part: u64,
+    ) -> u64 {
+        let (device_bytes, granule_bytes) = (device.usable_bytes(), self.store.granule_bytes());
         let most_bytes = if self.is_short.load(Relaxed) {
             left_bytes / SHORT_PART
         } else {
@@ -295,7 +324,15 @@ impl Extents {
             let left_part_bytes = u64::try_from(left_part).unwrap_or(u64::MAX);
             left_part_bytes.min(device_bytes / device_part)
         };
-        most_bytes.max(device_bytes / DEVICE_PART)
+        let most_bytes = most_bytes.max(device_bytes / DEVICE_PART);
+        bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes)
+    }
+}
+
+impl Cut {
+    /// Whole extents of `bytes`.
+    const fn whole(bytes: u64) -> Self {
+        Self { extent_bytes: bytes, unit_bytes: bytes, step_bytes: bytes }
     }
 }
 
@@ -303,9 +340,9 @@ impl Growth {
     /// How much to create where `missing_bytes` are missing and `place_bytes` of addresses are
     /// bare; some is for the next requests.
     pub(super) fn bytes(&self, missing_bytes: u64, place_bytes: u64) -> u64 {
-        let mut bytes = missing_bytes.next_multiple_of(self.unit_bytes);
+        let mut bytes = missing_bytes.next_multiple_of(self.cut.unit_bytes);
         if bytes > self.room_bytes {
-            let step = self.step_bytes;
+            let step = self.cut.step_bytes;
             let least_bytes = missing_bytes.next_multiple_of(step);
             bytes = least_bytes.max(bytes.min(self.room_bytes / step * step));
         }
@@ -314,7 +351,7 @@ impl Growth {
 
     /// Cuts `bytes`, whole granules, evenly into extents.
     pub(super) fn extents(&self, bytes: u64) -> impl Iterator<Item = u64> + use<> {
-        let Self { extent_bytes, granule_bytes, .. } = *self;
+        let Self { cut: Cut { extent_bytes, .. }, granule_bytes, .. } = *self;
         debug_assert!(bytes.is_multiple_of(granule_bytes));
         let granules = bytes / granule_bytes;
         let count = ((bytes + extent_bytes / 2) / extent_bytes).max(1).min(granules);
@@ -334,6 +371,6 @@ fn power_below(bytes: u64) -> u64 {
 }
 
 /// Returns true while hardly anything has been freed: the program loads what it keeps.
-fn is_loading(device: DeviceHeap<'_>, reserved_bytes: u64) -> bool {
-    device.freed_bytes() < reserved_bytes / STEADY_PART
+fn is_loading(device: DeviceHeap<'_>) -> bool {
+    device.freed_bytes() < device.ledger.reserved_bytes() / STEADY_PART
 }
