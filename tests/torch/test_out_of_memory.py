@@ -112,26 +112,30 @@ def test_sizes_that_are_mistakes() -> None:
 
 
 def needs_all_memory() -> None:
-    """Threads with one tensor after the other, on streams of their own and on one stream. The device
-    has just the memory for the largest of each; calls of the driver take real time."""
-    for streams in ([torch.cuda.Stream() for _ in range(THREADS)], [torch.cuda.Stream()] * THREADS):
-        refused: list[str] = []
+    """Threads with one tensor after the other, on streams of their own and on one stream. The
+    device has just the memory for the largest of each; calls of the driver take real time."""
+    needs_all_memory_on([torch.cuda.Stream() for _ in range(THREADS)])
+    needs_all_memory_on([torch.cuda.Stream()] * THREADS)
 
-        def run(seed: int, stream: torch.cuda.Stream) -> None:
-            sizes = random.Random(seed)
-            try:
-                with torch.cuda.stream(stream):
-                    for _ in range(60):
-                        block(sizes.randrange(12 * MIB, MOST_BYTES + 1, 2 * MIB))
-            except torch.OutOfMemoryError as error:
-                refused.append(str(error))
 
-        threads = [threading.Thread(target=run, args=each) for each in enumerate(streams)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert refused == []
+def needs_all_memory_on(streams: list[torch.cuda.Stream]) -> None:
+    refused: list[str] = []
+
+    def run(seed: int, stream: torch.cuda.Stream) -> None:
+        sizes = random.Random(seed)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(60):
+                    block(sizes.randrange(12 * MIB, MOST_BYTES + 1, 2 * MIB))
+        except torch.OutOfMemoryError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(streams)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refused == []
 
 
 @program(modes=("two_symbols", "enabled"), env=FULL)
