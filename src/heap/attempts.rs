@@ -2,9 +2,9 @@
 //!
 //! What a thread is taking from the driver, giving back or moving, no other thread finds. So a request
 //! that finds too little may only have come at a bad moment. Everything that has memory under way is an
-//! *attempt* here, and each learns whether another overlapped with it. A request whose last attempt did is
-//! not refused: it waits for its *turn*, in which no other attempt begins, lets those under way end, and
-//! tries again.
+//! *attempt* here (but pauses, whose memory counts as live), and each learns whether another overlapped with
+//! it. A request whose last attempt did is not refused: it waits for its *turn*, in which no other attempt
+//! begins, lets those under way end, and tries again.
 //!
 //! An attempt in another one of the same thread is a part of that. A thread that waits here has nothing
 //! under way. What it waits for may need something that it holds for its caller, as Python's global lock:
