@@ -144,3 +144,27 @@ fn an_announced_end_is_heeded() {
     free(&rig, blocks);
     rig.finish();
 }
+
+/// What another stream has free behind an event that is still to come, a captured stream cannot take: its
+/// graph must not wait for work outside. It gets new memory, and nobody told of the capture.
+#[test]
+fn a_captured_stream_takes_nothing_behind_an_event() {
+    let rig = rig(StreamIds::Off);
+    free(&rig, used(&rig, CACHED, A));
+    // At the next call on that stream an event is recorded.
+    let asking = used(&rig, 1, B);
+    let fenced = used(&rig, 1, A);
+    rig.machine.begin_capture(0, B.0, CaptureMode::Global).unwrap();
+    let blocks = used(&rig, NEEDED, B);
+    assert_eq!(rig.statistics().cross_stream_reuses, 0);
+    assert_eq!(rig.statistics().out_of_memory_events, 0);
+    rig.machine.end_capture(0, B.0).expect("the capture is still valid");
+    // That it is over, the next miss on the stream finds.
+    rig.free(rig.allocate(CACHED * BLOCK_BYTES, B));
+    rig.run(A);
+    rig.run(B);
+    for blocks in [asking, fenced, blocks] {
+        free(&rig, blocks);
+    }
+    rig.finish();
+}

@@ -35,7 +35,7 @@ impl Extents {
         let whole = Climb { block_bytes, ..*climb };
         let Some(mut address) = self.place_for(&whole) else { return };
         for part in free.chunks(UNDER_WAY) {
-            let mut moved = self.take(&whole, part.to_vec());
+            let mut moved = self.take(&whole, part.to_vec()).moved;
             moved.sort_unstable_by_key(|extent| extent.address);
             if moved.is_empty() {
                 continue;

@@ -68,6 +68,14 @@ pub(super) struct Moved {
     to: Option<u64>,
 }
 
+/// What came of taking extents from their homes.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) moved: Vec<Moved>,
+    /// What of the chosen extents other threads have taken meanwhile, in bytes.
+    pub(super) lost_bytes: u64,
+}
+
 impl Extents {
     /// Lists and marks the wholly free extents that the request may take: the lane's own, and those
     /// of siblings within `reach` that have nothing to do, or that a fence covers. Others are asked for
@@ -134,25 +142,19 @@ impl Extents {
     }
 
     /// Takes `chosen` from their homes; those that are no longer free are left out.
-    pub(super) fn take(&self, climb: &Climb<'_>, mut chosen: Vec<FreeExtent>) -> Vec<Moved> {
-        let mut moved = Vec::with_capacity(chosen.len());
+    pub(super) fn take(&self, climb: &Climb<'_>, mut chosen: Vec<FreeExtent>) -> Taken {
+        let mut taken = Taken { moved: Vec::with_capacity(chosen.len()), lost_bytes: 0 };
         chosen.sort_unstable_by_key(|extent| extent.lane);
         for of_lane in chosen.chunk_by(|one, other| one.lane == other.lane) {
             if let Some(lane) = climb.device.heap.lanes.get(of_lane[0].lane) {
-                self.take_from(lane, climb, of_lane, &mut moved);
+                self.take_from(lane, climb, of_lane, &mut taken);
             }
         }
-        moved
+        taken
     }
 
-    /// [`Self::take`] from `lane`: adds to `moved`.
-    fn take_from(
-        &self,
-        lane: &Lane,
-        climb: &Climb<'_>,
-        chosen: &[FreeExtent],
-        moved: &mut Vec<Moved>,
-    ) {
+    /// [`Self::take`] from `lane`: adds to `taken`.
+    fn take_from(&self, lane: &Lane, climb: &Climb<'_>, chosen: &[FreeExtent], taken: &mut Taken) {
         let is_own = lane.index == climb.lane.index;
         let mut guard = lane.lock();
         let state = &mut *guard;
@@ -175,6 +177,10 @@ impl Extents {
             }
             Some(Leaving { id, bytes, address, slot, to })
         }));
+        let wanted_bytes: u64 = chosen.iter().map(|extent| extent.bytes).sum();
+        let left_bytes: u64 = leaving.iter().map(|extent| extent.bytes).sum();
+        taken.lost_bytes += wanted_bytes - left_bytes;
+        let moved = &mut taken.moved;
         let epochs = lane.detach(state, &mut extents, &mut leaving);
         drop(extents);
         let first = moved.len();
@@ -182,14 +188,14 @@ impl Extents {
             let Leaving { id, bytes, address, to, .. } = *leaving;
             Moved { id, bytes, lane: lane.index, address, epoch, to }
         }));
-        if !is_own && moved[first..].iter().any(|extent| extent.epoch != NEVER) {
-            Tallies::count(&climb.device.tallies.cross_stream_reuses);
-        }
         if let Some(event) = fence
             && climb.order_after(lane, guard, event).is_err()
         {
             self.bring_back(climb.device, &moved[first..]);
             moved.truncate(first);
+        }
+        if !is_own && moved[first..].iter().any(|extent| extent.epoch != NEVER) {
+            Tallies::count(&climb.device.tallies.cross_stream_reuses);
         }
     }
 
@@ -210,7 +216,7 @@ impl Extents {
     /// goes to, if it is still free.
     pub(super) fn recall(&self, climb: &Climb<'_>, wanted: Vec<FreeExtent>) {
         let lane = climb.lane;
-        let moved = self.take(climb, wanted);
+        let moved = self.take(climb, wanted).moved;
         let mut coming = Vec::with_capacity(moved.len());
         let mut lost = Vec::new();
         {

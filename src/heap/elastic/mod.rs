@@ -65,7 +65,7 @@ use crate::observe::DeviceEvents;
 use ablation::Part::{Gather, HighestForSmall, PassOver, Recall};
 use addresses::no_addresses;
 use area::Laid;
-use gather::{Found, FreeExtent, Moved, choose, whole_blocks_of};
+use gather::{Found, FreeExtent, Moved, Taken, choose, whole_blocks_of};
 use growth::Growth;
 use household::Reach;
 use window::{Part, Walls, Wanted, Window};
@@ -329,15 +329,14 @@ impl Extents {
         chosen: Vec<FreeExtent>,
         reach: Reach,
     ) -> crate::base::Result<Outcome> {
-        let chosen_bytes: u64 = chosen.iter().map(|extent| extent.bytes).sum();
-        let moved = self.take(climb, chosen);
+        let Taken { moved, lost_bytes } = self.take(climb, chosen);
         let moved_bytes: u64 = moved.iter().map(|extent| extent.bytes).sum();
         let growth = self.growth(climb, reach);
         let created = match part.bytes.saturating_sub(moved_bytes) {
             0 => 0,
             missing_bytes => growth.bytes(missing_bytes, room_bytes - moved_bytes),
         };
-        if moved_bytes < chosen_bytes && created > growth.room_bytes {
+        if lost_bytes > 0 && created > growth.room_bytes {
             self.bring_back(climb.device, &moved);
             return Ok(Outcome::Overtaken);
         }

@@ -175,7 +175,7 @@ impl Extents {
         }
         making.device.climbing(lane, bytes_of(class), |climb| {
             // Or the program uses it now.
-            match &self.take(climb, vec![free])[..] {
+            match &self.take(climb, vec![free]).moved[..] {
                 [] => Ok(()),
                 moved => self.lay(climb, moved, &[], Some(address)).map(drop),
             }

@@ -49,7 +49,7 @@ impl Extents {
         let fitting =
             found.free.iter().filter(|extent| (least_bytes..=most_bytes).contains(&extent.bytes));
         let chosen = fitting.min_by_key(|extent| extent.bytes);
-        self.take(climb, chosen.copied().into_iter().collect())
+        self.take(climb, chosen.copied().into_iter().collect()).moved
     }
 
     /// Hands out the smallest free extent of the lane that is large enough, as one block.
