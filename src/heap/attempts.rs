@@ -64,7 +64,7 @@ impl Attempts {
         if self.is_turn.load(SeqCst) {
             wait_until(|| !self.is_turn.load(SeqCst));
         }
-        self.count(act)
+        self.run(act)
     }
 
     /// Makes attempts in a turn of the calling thread, until one is enough or has met no other. `None`: the
@@ -79,7 +79,7 @@ impl Attempts {
             let _turn = self.take_turn()?;
             loop {
                 let is_alone = wait_until(|| under_way(self.count.load(SeqCst)) == 0);
-                let Attempted { result, met_others } = self.count(&act);
+                let Attempted { result, met_others } = self.run(&act);
                 if is_enough(&result) || !met_others || !is_alone {
                     return Some(result);
                 }
@@ -87,7 +87,7 @@ impl Attempts {
         })
     }
 
-    fn count<T>(&self, act: impl FnOnce() -> T) -> Attempted<T> {
+    fn run<T>(&self, act: impl FnOnce() -> T) -> Attempted<T> {
         let before = self.count.fetch_add(BEGUN + UNDER_WAY, SeqCst);
         let attempt = UnderWay(self);
         let _ = IS_ATTEMPTING.try_with(|is_attempting| is_attempting.set(true));

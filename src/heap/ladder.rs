@@ -101,11 +101,11 @@ impl Climb<'_> {
 
     fn after_releasing(&self) -> Rung {
         let Attempted { result, met_others } = self.attempt(Pressure::Releasing);
-        if !met_others || !matches!(result, Ok(None)) {
+        let is_enough = |result: &Rung| !matches!(result, Ok(None));
+        if !met_others || is_enough(&result) {
             return result;
         }
         let serve = || self.device.backing.serve(self, Pressure::Releasing);
-        let is_enough = |result: &Rung| !matches!(result, Ok(None));
         self.device.attempts.attempt_alone(serve, is_enough).unwrap_or(Ok(None))
     }
 

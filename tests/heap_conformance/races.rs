@@ -3,8 +3,8 @@
 //! that. Calls of the driver take real time here, so that the threads do meet.
 
 use std::array;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use simgpu::Progress;
 use crate::support::{A, DEVICE, Random, Subject};
 
 const THREADS: usize = 16;
+/// So many of them have a block at a time: what the others have left must serve these.
+const LIVE: u64 = 4;
 const ROUNDS: u64 = 100;
 /// For so long a block is live, at least.
 const HOLD: Duration = Duration::from_micros(100);
@@ -31,21 +33,41 @@ pub fn threads_on_one_stream_refuse_each_other_nothing(subject: Subject) {
     refuse_nothing(subject, [A; THREADS]);
 }
 
-/// Each thread has one block after the other, on a device with room for the largest of each.
+/// The blocks that may still be made.
+struct Permits {
+    left: Mutex<u64>,
+    given: Condvar,
+}
+
+impl Permits {
+    fn take(&self) {
+        let left = self.left.lock().unwrap();
+        *self.given.wait_while(left, |left| *left == 0).unwrap() -= 1;
+    }
+
+    fn give(&self) {
+        *self.left.lock().unwrap() += 1;
+        self.given.notify_one();
+    }
+}
+
+/// Each thread has one block after the other, on a device with room for the largest of those live.
 fn refuse_nothing(subject: Subject, streams: [StreamHandle; THREADS]) {
-    let mut plan = subject.plan().capacity(THREADS as u64 * MOST_BYTES);
+    let mut plan = subject.plan().capacity(LIVE * MOST_BYTES);
     plan.machine.progress = Progress::Automatic;
     plan.machine.detect_races = false;
     plan.machine.takes_time = true;
     let rig = plan.start();
     let (refused, start) = (AtomicU64::new(0), Barrier::new(THREADS));
+    let permits = Permits { left: Mutex::new(LIVE), given: Condvar::new() };
     thread::scope(|scope| {
         for (seed, stream) in (1..).zip(streams) {
-            let (rig, refused, start) = (&rig, &refused, &start);
+            let (rig, refused, start, permits) = (&rig, &refused, &start, &permits);
             scope.spawn(move || {
                 let mut random = Random(seed);
                 start.wait();
                 for _ in 0..ROUNDS {
+                    permits.take();
                     let steps = random.below((MOST_BYTES - LEAST_BYTES) / STEP_BYTES + 1);
                     match rig.heap.allocate(LEAST_BYTES + steps * STEP_BYTES, DEVICE, stream) {
                         Ok(address) => {
@@ -55,6 +77,7 @@ fn refuse_nothing(subject: Subject, streams: [StreamHandle; THREADS]) {
                         }
                         Err(_) => drop(refused.fetch_add(1, Relaxed)),
                     }
+                    permits.give();
                 }
             });
         }

@@ -71,14 +71,14 @@ use household::Reach;
 use window::{Part, Walls, Wanted, Window};
 
 /// Another thread may take what was mapped for a request; the request is tried so many times.
-const ATTEMPTS: usize = 16;
+const MOST_TRIES: usize = 16;
 /// Or it may take what was to be moved; the request looks for other memory so many times.
 const MOST_OVERTAKEN: usize = 64;
 
 /// The number of no search for free extents.
 const NO_SEARCH: u64 = u64::MAX;
 
-/// What came of an attempt to get memory.
+/// What came of one try to get memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// The lane has more free memory.
@@ -167,18 +167,18 @@ impl Extents {
         if self.wants_one_extent(climb) {
             return self.serve_with_one_extent(climb);
         }
-        let (mut attempts, mut overtaken) = (0, 0);
-        while attempts < ATTEMPTS && overtaken < MOST_OVERTAKEN {
+        let (mut tries, mut overtaken) = (0, 0);
+        while tries < MOST_TRIES && overtaken < MOST_OVERTAKEN {
             if let Some(address) = climb.serve_from_lane() {
                 return Ok(Some(address));
             }
             // Another thread may be faster each time; the search looks further.
-            if (attempts, overtaken) == (0, 0) && self.recall_known(climb) {
-                attempts += 1;
+            if (tries, overtaken) == (0, 0) && self.recall_known(climb) {
+                tries += 1;
                 continue;
             }
             match self.extend(climb)? {
-                Outcome::More => attempts += 1,
+                Outcome::More => tries += 1,
                 Outcome::Overtaken => overtaken += 1,
                 Outcome::Short => return Ok(None),
             }

@@ -8,7 +8,7 @@
 use super::super::state::{Climb, Extents, Rung};
 use super::gather::Moved;
 use super::household::Reach;
-use super::{ATTEMPTS, Outcome};
+use super::{MOST_TRIES, Outcome};
 use crate::memory::{Block, ExtentId, Slot, State};
 
 /// An extent may be larger than the request by at most 1/WASTE_PART of the request.
@@ -21,7 +21,7 @@ impl Extents {
         if !is_common && !climb.lane.lock().pending.is_empty() {
             climb.device.wait_for_device();
         }
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MOST_TRIES {
             if let Some(address) = self.take_whole_extent(climb, extent_bytes) {
                 return Ok(Some(address));
             }
