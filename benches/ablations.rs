@@ -183,7 +183,7 @@ fn name_of(part: Option<Part>) -> &'static str {
         Part::Restless => "more for restless programs",
         Part::PassOver => "passing over views in use",
         Part::HighestForSmall => "the highest extents for small blocks",
-        Part::CoarseAtFirst => "coarse extents at first",
+        Part::CoarseLoading => "coarse extents while loading",
         Part::Exact => "exact growth of young programs",
         Part::KnownPrices => "an H100's sizes",
         Part::Apart => "strangers apart",

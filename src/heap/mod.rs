@@ -54,6 +54,7 @@ mod lanes_models;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;
+mod loading;
 mod managed;
 mod moves;
 mod notes;

@@ -142,10 +142,7 @@ impl DeviceHeap<'_> {
             return;
         }
         for lane in self.lanes() {
-            let mut state = lane.lock();
-            if state.pending.has_events() {
-                lane.poll(&mut state, self.contexts.own());
-            }
+            let mut state = self.poll_blocks(lane);
             if self.backing.gathers() {
                 state.poll_fence(&self.contexts);
             }

@@ -19,6 +19,7 @@ use super::captures::Captures;
 use super::kept::Debugging;
 use super::lane::Lane;
 use super::lanes::{LaneIndex, Lanes};
+use super::loading::Loading;
 use super::notes::Notes;
 use super::plan::DevicePlan;
 use super::policy::Policy;
@@ -202,6 +203,7 @@ pub(super) struct Extents {
     pub(super) area_bytes: AtomicU64,
     /// Whether memory was ever short: a request was not served without memory being released.
     pub(super) is_short: AtomicBool,
+    pub(super) loading: Lock<Loading, { rank::DEVICE }>,
 }
 
 /// One device, and the heap that it is part of.

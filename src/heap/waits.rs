@@ -68,6 +68,15 @@ impl DeviceHeap<'_> {
         self.make_pending(lane, state, slot);
         !lane.lock().pending.waits_for_idle(slot)
     }
+
+    /// Frees the blocks of `lane` whose events have completed. No stream may be captured.
+    pub(super) fn poll_blocks(self, lane: &Lane) -> LaneGuard<'_> {
+        let mut state = lane.lock();
+        if state.pending.has_events() {
+            lane.poll(&mut state, self.contexts.own());
+        }
+        state
+    }
 }
 
 impl Lane {

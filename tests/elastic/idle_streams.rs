@@ -47,6 +47,26 @@ fn what_an_idle_stream_has_free_is_lent_without_a_wait() {
 }
 
 #[test]
+fn what_an_idle_stream_no_longer_waits_for_is_lent() {
+    let rig = rig(StreamIds::Off);
+    let shared = used(&rig, CACHED, A);
+    for &address in &shared {
+        rig.heap.record_stream(address, B).unwrap();
+    }
+    free(&rig, shared);
+    rig.run(A);
+    // Now B has done with them, too. Nothing is called for A, so no event was looked at since.
+    rig.run(B);
+    let blocks = used(&rig, NEEDED, B);
+    // One may be made of the slack before memory is moved.
+    let held_bytes = rig.reserved_bytes();
+    assert!(held_bytes <= (CACHED + 1) * BLOCK_BYTES, "{held_bytes}");
+    rig.run(B);
+    free(&rig, blocks);
+    rig.finish();
+}
+
+#[test]
 fn what_a_stream_still_uses_is_not_lent() {
     let rig = rig(StreamIds::Off);
     free(&rig, used(&rig, CACHED, A));

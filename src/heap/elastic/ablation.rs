@@ -31,8 +31,8 @@ pub enum Part {
     PassOver,
     /// Small blocks take the highest free extents.
     HighestForSmall,
-    /// Extents are larger while hardly anything was freed.
-    CoarseAtFirst,
+    /// Extents are larger while a program loads what it keeps.
+    CoarseLoading,
     /// A young program grows by exactly what is missing.
     Exact,
     /// Extents follow what the driver charges.
@@ -55,7 +55,7 @@ impl Part {
         Self::Restless,
         Self::PassOver,
         Self::HighestForSmall,
-        Self::CoarseAtFirst,
+        Self::CoarseLoading,
         Self::Exact,
         Self::KnownPrices,
         Self::Apart,

@@ -79,7 +79,7 @@ pub(super) struct Taken {
 impl Extents {
     /// Lists and marks the wholly free extents that the request may take: the lane's own, and those
     /// of siblings within `reach` that have nothing to do, or that a fence covers. Others are asked for
-    /// one. None in a private pool, whose memory never moves.
+    /// one. Blocks of siblings that streams have done with count as free. None in a private pool, whose memory never moves.
     pub(super) fn find_free(&self, climb: &Climb<'_>, reach: Reach) -> Found {
         let (search, count) = {
             let mut extents = self.store.extents();
@@ -95,6 +95,7 @@ impl Extents {
         if !climb.device.pools.is_routing() {
             let siblings = climb.device.lanes().filter(|lane| reach.includes(climb, lane));
             for sibling in siblings {
+                drop(climb.device.poll_blocks(sibling));
                 if sibling.counters.inactive_bytes() >= self.store.granule_bytes() {
                     self.find_free_in(sibling, climb, &mut found);
                 }

@@ -17,7 +17,7 @@
 //!                 bounds; while bytes freed < reserved / STEADY_PART, below live peak / LOADING_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
 //!             both: at most min(left² / device, device / MOST_DEVICE_PART), where left is what may still
-//!                 be created; while so little was freed, MOST_LOADING_DEVICE_PART takes the place of
+//!                 be created; while the program starts, MOST_LOADING_DEVICE_PART takes the place of
 //!                 MOST_DEVICE_PART; once memory was short, at most left / SHORT_PART; but at least
 //!                 device / DEVICE_PART
 //! growth    = what is missing, rounded up to whole extents; to whole granules for large blocks of a
@@ -25,8 +25,8 @@
 //! ```
 //!
 //! An extent can move only while no block lies in it, so it should be a small part of what is held.
-//! But each costs driver calls of the same price at any size, so there should be few. While hardly
-//! anything was freed, most memory is kept for ever, so extents are large.
+//! But each costs driver calls of the same price at any size, so there should be few. What a program
+//! loads it keeps (`heap::loading`), so those extents are large.
 //!
 //! If an extent leaves a larger free block, rests of the block stay, which only smaller blocks can use.
 //! That is worth it at the highest live peak, but not below: blocks to come could have used the whole.
@@ -41,6 +41,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::lane::LaneState;
+use super::super::loading::Phase;
 use super::super::state::{Climb, DeviceHeap, Extents};
 use super::ablation::Part;
 use super::household::Reach;
@@ -57,10 +58,12 @@ const SMALL_EXTENT_BYTES: u64 = 2 * MIB;
 const SMALL_EXTENT_PART: u64 = 32;
 /// An extent is about this part of the live peak, …
 const EXTENT_PART: u64 = 256;
-/// … or about this one while hardly anything was freed, …
+/// … or about this one while the program starts, …
 const LOADING_PART: u64 = 80;
-/// … which is while the bytes freed are under this part of those reserved.
-const STEADY_PART: u64 = 4;
+/// … and this one while it loads again, if it held so many bytes: of a smaller program a few large
+/// extents are too much, if it does free what it seemed to load.
+const LOADING_AGAIN_PART: u64 = 128;
+const LEAST_LOADING_AGAIN_BYTES: u64 = 4 * GIB;
 /// A program that never held so many bytes has probably just begun, so its extents are not so small.
 const YOUNG_BYTES: u64 = 2 * GIB;
 /// But a small program has at least so many.
@@ -76,7 +79,7 @@ const LEAST_FINER_BYTES: u64 = GIB;
 /// One live block should not keep much of a device's memory from moving, in particular where little
 /// is left: an extent is at most this part of the device, …
 const MOST_DEVICE_PART: u64 = 768;
-/// … or this part while hardly anything was freed.
+/// … or this part while the program starts.
 const MOST_LOADING_DEVICE_PART: u64 = 512;
 /// Once memory was short, an extent is at most this part of what is left.
 const SHORT_PART: u64 = 256;
@@ -108,7 +111,7 @@ struct Bounds {
     most_extent_bytes: u64,
     /// The least of a young program.
     least_young_bytes: u64,
-    /// The most while hardly anything was freed.
+    /// The most while the program loads.
     most_loading_bytes: u64,
 }
 
@@ -294,10 +297,17 @@ impl Extents {
         let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
         let priced_bytes = self.priced(usual_bytes, device, peak_bytes);
         let steady_bytes = self.limited(priced_bytes, device, left_bytes, MOST_DEVICE_PART);
-        if is_loading(device) && Part::CoarseAtFirst.is_in() {
-            let part_bytes = power_below(peak_bytes / LOADING_PART);
+        let load = match self.phase(device) {
+            Phase::Start => Some((LOADING_PART, MOST_LOADING_DEVICE_PART)),
+            Phase::Again if peak_bytes >= LEAST_LOADING_AGAIN_BYTES => {
+                Some((LOADING_AGAIN_PART, MOST_DEVICE_PART))
+            }
+            Phase::Again | Phase::Steady => None,
+        };
+        if let Some((peak_part, device_part)) = load {
+            let part_bytes = power_below(peak_bytes / peak_part);
             let bytes = part_bytes.clamp(bounds.least_young_bytes, bounds.most_loading_bytes);
-            let bytes = self.limited(bytes, device, left_bytes, MOST_LOADING_DEVICE_PART);
+            let bytes = self.limited(bytes, device, left_bytes, device_part);
             Cut { step_bytes: steady_bytes, ..Cut::whole(bytes.max(steady_bytes)) }
         } else if is_young && Part::Exact.is_in() {
             let granule_bytes = self.store.granule_bytes();
@@ -305,6 +315,13 @@ impl Extents {
         } else {
             Cut::whole(steady_bytes)
         }
+    }
+
+    /// Whether the program loads what it keeps.
+    fn phase(&self, device: DeviceHeap<'_>) -> Phase {
+        let (reserved, freed) = (device.ledger.reserved_bytes(), device.freed_bytes());
+        let phase = self.loading.lock().follow(reserved, freed);
+        if Part::CoarseLoading.is_in() { phase } else { Phase::Steady }
     }
 
     /// An extent of `bytes`, in whole granules, where `left_bytes` may still be created; of the whole device
@@ -368,9 +385,4 @@ const fn scaled(bytes: u64, exponent: i8) -> u64 {
 /// The power of two that `bytes` reaches.
 fn power_below(bytes: u64) -> u64 {
     1 << bytes.max(1).ilog2()
-}
-
-/// Returns true while hardly anything has been freed: the program loads what it keeps.
-fn is_loading(device: DeviceHeap<'_>) -> bool {
-    device.freed_bytes() < device.ledger.reserved_bytes() / STEADY_PART
 }

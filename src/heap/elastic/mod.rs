@@ -53,9 +53,10 @@ pub use growth::extent_sizes;
 use std::sync::Arc;
 
 use super::choice::Choice;
+use super::loading::Loading;
 use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
 use crate::base::DeviceOrdinal;
-use crate::base::lock::assert_none_held;
+use crate::base::lock::{Lock, assert_none_held};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::config::{LogLevel, Settings};
@@ -105,6 +106,7 @@ impl Extents {
             policy: settings.elastic_policy,
             area_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
+            loading: Lock::new(Loading::default()),
         }))
     }
 
