@@ -57,7 +57,7 @@ const SMALL_EXTENT_BYTES: u64 = 2 * MIB;
 /// … or this part of the lane's live small bytes.
 const SMALL_EXTENT_PART: u64 = 32;
 /// An extent is about this part of the live peak, …
-const EXTENT_PART: u64 = 256;
+const EXTENT_PART: u64 = 200;
 /// … or about this one while the program starts, …
 const LOADING_PART: u64 = 80;
 /// … and this one while it loads again, if it held so many bytes: of a smaller program a few large
@@ -91,7 +91,7 @@ const DEVICE_PART: u64 = 4096;
 const WHOLE_BLOCKS_PART: u64 = 12;
 /// … and this part in the first cycle, where other lanes lend memory, before any is moved: what a lane
 /// lends before its own peak, it takes back soon.
-const LENT_SLACK_PART: u64 = 25;
+const LENT_SLACK_PART: u64 = 32;
 /// Of a restless program this part of the live peak may be held more, before any is moved.
 const RESTLESS_PART: u64 = 4;
 
