@@ -78,7 +78,7 @@ const COARSEST_DEVICE_PART: u64 = 512;
 const LEAST_FINER_BYTES: u64 = GIB;
 /// One live block should not keep much of a device's memory from moving, in particular where little
 /// is left: an extent is at most this part of the device, …
-const MOST_DEVICE_PART: u64 = 768;
+const MOST_DEVICE_PART: u64 = 896;
 /// … or this part while the program starts.
 const MOST_LOADING_DEVICE_PART: u64 = 512;
 /// Once memory was short, an extent is at most this part of what is left.
