@@ -203,6 +203,7 @@ pub(super) struct Extents {
     pub(super) area_bytes: AtomicU64,
     /// Whether memory was ever short: a request was not served without memory being released.
     pub(super) is_short: AtomicBool,
+    /// Whether the program loads what it keeps.
     pub(super) loading: Lock<Loading, { rank::DEVICE }>,
 }
 

@@ -79,7 +79,8 @@ pub(super) struct Taken {
 impl Extents {
     /// Lists and marks the wholly free extents that the request may take: the lane's own, and those
     /// of siblings within `reach` that have nothing to do, or that a fence covers. Others are asked for
-    /// one. Blocks of siblings that streams have done with count as free. None in a private pool, whose memory never moves.
+    /// one. What other streams have done with of the siblings' blocks becomes free before. None in a
+    /// private pool, whose memory never moves.
     pub(super) fn find_free(&self, climb: &Climb<'_>, reach: Reach) -> Found {
         let (search, count) = {
             let mut extents = self.store.extents();

@@ -14,7 +14,8 @@
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones
 //!                 are made instead of the others
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
-//!                 bounds; while bytes freed < reserved / STEADY_PART, below live peak / LOADING_PART
+//!                 bounds; while the program starts, below live peak / LOADING_PART; while it loads
+//!                 again, below live peak / LOADING_AGAIN_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
 //!             both: at most min(left² / device, device / MOST_DEVICE_PART), where left is what may still
 //!                 be created; while the program starts, MOST_LOADING_DEVICE_PART takes the place of
