@@ -69,7 +69,7 @@ impl DeviceHeap<'_> {
         !lane.lock().pending.waits_for_idle(slot)
     }
 
-    /// Frees the blocks of `lane` whose events have completed. No stream may be captured.
+    /// Frees the blocks of `lane` whose events have completed. Only while no stream is being captured.
     pub(super) fn poll_blocks(self, lane: &Lane) -> LaneGuard<'_> {
         let mut state = lane.lock();
         if state.pending.has_events() {
