@@ -256,7 +256,7 @@ impl Heap {
         };
         if lane.keeps_blocks(&state) {
             // Counted as freed, the block is still in use: only what it does as pending matters.
-            state.has_crossed = false;
+            state.forget_crossing();
             device.make_pending(lane, state, slot);
             return Ok(());
         }

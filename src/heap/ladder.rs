@@ -29,9 +29,7 @@ impl Climb<'_> {
     #[cold]
     pub(super) fn serve(&self) -> Result<u64> {
         self.lane.callers.note();
-        let served = self.climb();
-        self.lane.end_climb(served.is_ok());
-        self.device.settle();
+        let served = self.serve_as_known().map_or_else(|| self.climb(), Ok);
         self.device.watch_fragmentation();
         if let Ok(address) = served {
             self.climbed_with_extras(address);
@@ -43,12 +41,36 @@ impl Climb<'_> {
     /// Not a request.
     #[cold]
     pub(super) fn come_home(&self) {
+        let held_bytes = self.lane.counters.held_bytes();
         self.device.attempts.attempt(|| self.device.backing.come_home(self));
-        self.lane.end_climb(false);
-        self.device.settle();
+        self.end_within_lane(held_bytes, false);
     }
 
+    /// Serves the request by a known window, if there is one.
+    fn serve_as_known(&self) -> Option<u64> {
+        host_memory::require().ok()?;
+        let held_bytes = self.lane.counters.held_bytes();
+        let known = self.device.attempts.attempt(|| self.device.backing.serve_as_known(self));
+        known.result.inspect(|_| self.end_within_lane(held_bytes, true))
+    }
+
+    /// Ends a climb that looked at no other lane but to bring memory to its own, which held `held_bytes`
+    /// before. If none came, no level has changed but by what crosses a watermark.
+    fn end_within_lane(&self, held_bytes: u64, served: bool) {
+        if self.lane.end_climb(served) || self.lane.counters.held_bytes() != held_bytes {
+            self.device.settle();
+        }
+    }
+
+    /// Serves the request by one rung after another.
     fn climb(&self) -> Result<u64> {
+        let served = self.climb_rungs();
+        self.lane.end_climb(served.is_ok());
+        self.device.settle();
+        served
+    }
+
+    fn climb_rungs(&self) -> Result<u64> {
         // Whatever serves it needs tables.
         host_memory::require()?;
         let rungs: [fn(&Self) -> Rung; 7] = [
@@ -60,11 +82,6 @@ impl Climb<'_> {
             Self::after_asking_pools,
             Self::after_asking_neighbours,
         ];
-        let attempts = &self.device.attempts;
-        let known = attempts.attempt(|| self.device.backing.serve_as_known(self));
-        if let Some(address) = known.result {
-            return Ok(address);
-        }
         self.look_for_capture();
         for rung in rungs {
             if let Some(address) = rung(self)? {

@@ -258,20 +258,18 @@ impl Lane {
     /// the request.
     pub(super) fn begin_climb(&self, state: &mut LaneState) -> u64 {
         state.climbing += 1;
-        // The climb settles the device at its end.
-        state.has_crossed = false;
         u64::from(self.index + 1) << 32 | u64::from(state.tick)
     }
 
-    /// Ends a climb.
-    pub(super) fn end_climb(&self, served: bool) {
+    /// Ends a climb. Returns true if a watermark was crossed since it began: then the caller settles the
+    /// device.
+    pub(super) fn end_climb(&self, served: bool) -> bool {
         let mut state = self.lock();
         state.climbing -= 1;
-        // The caller settles the device.
-        state.has_crossed = false;
         if served {
             self.counters.on_miss();
         }
+        std::mem::take(&mut state.has_crossed)
     }
 
     /// Counts what the lane holds: its backed blocks, and the paused ones, which callers see as
@@ -378,6 +376,12 @@ impl LaneState {
     /// Returns true if the lane holds nothing, and nothing may come back to it.
     fn is_unused(&self) -> bool {
         self.blocks.is_empty() && self.climbing == 0 && self.under_way == 0
+    }
+
+    /// What the present holder of the lock has crossed does not count. A climb under way may have
+    /// crossed a watermark before, and looks when it ends.
+    pub(super) fn forget_crossing(&mut self) {
+        self.has_crossed &= self.climbing > 0;
     }
 
     /// Remembers a watermark that was crossed until the lock is released (`Heap::let_go`).

@@ -257,10 +257,12 @@ impl Extents {
     /// Brings the lane's extents back to their origins, side by side as they were created, from the
     /// lane's own addresses and from other lanes'. Lanes that have none of them are not looked at.
     fn return_to_origins(&self, climb: &Climb<'_>) {
-        let mut strays: Vec<Stray> = {
+        let mut strays = {
             let extents = self.store.extents();
-            let strays = extents.strays(climb.lane.index);
-            strays.filter_map(|(id, extent)| Stray::of(id, extent)).collect()
+            let found = extents.strays(climb.lane.index);
+            let mut strays = Vec::with_capacity(found.size_hint().1.unwrap_or(0));
+            strays.extend(found.filter_map(|(id, extent)| Stray::of(id, extent)));
+            strays
         };
         strays.sort_unstable_by_key(|stray| (stray.lane, stray.address));
         let mut wanted = Vec::new();

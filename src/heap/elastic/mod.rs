@@ -206,10 +206,10 @@ impl Extents {
         let Some(window) = self.choose_window(climb, &found, &growth) else {
             return self.extend_addresses(climb);
         };
-        if reach != Reach::Device {
+        if reach != Reach::Device && window.bare_bytes > growth.usable_bytes {
             // The device has no room for what is missing: strangers' memory comes before a shortage.
-            let free = self.outside(climb, &window, &found).map(|extent| extent.bytes);
-            if window.bare_bytes > free.sum::<u64>().saturating_add(growth.usable_bytes) {
+            let free_bytes = self.bytes_outside(climb, &window, &found);
+            if window.bare_bytes > free_bytes.saturating_add(growth.usable_bytes) {
                 return self.extend_within(climb, Reach::Device);
             }
         }
@@ -248,9 +248,9 @@ impl Extents {
             state.find_window(&self.store.extents(), &wanted)
         };
         let window = find(Walls::BusyViews)?;
-        let created_bytes = |window: &Window| {
-            let free = self.outside(climb, window, found).map(|extent| extent.bytes);
-            window.bare_bytes.saturating_sub(free.sum())
+        let created_bytes = |window: &Window| match window.bare_bytes {
+            0 => 0,
+            bare_bytes => bare_bytes.saturating_sub(self.bytes_outside(climb, window, found)),
         };
         let least_bytes = created_bytes(&window);
         if least_bytes > growth.room_bytes && !climb.lane.pool().is_private() {
@@ -281,6 +281,11 @@ impl Extents {
             let is_inside = extent.lane == own && window.contains(extent.address);
             !is_inside && !recalled.contains(&extent.id)
         })
+    }
+
+    /// The sum of [`Self::outside`], in bytes.
+    fn bytes_outside(&self, climb: &Climb<'_>, window: &Window, found: &Found) -> u64 {
+        self.outside(climb, window, found).map(|extent| extent.bytes).sum()
     }
 
     /// Fills the bare parts of the window.
