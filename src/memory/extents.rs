@@ -322,9 +322,9 @@ impl ExtentTable {
         self.left[home.class.index()].push_back((id, number));
         if self.left.iter().map(VecDeque::len).sum::<usize>() > 2 * self.views.len() + 64 {
             for class in SizeClass::ALL {
-                let left = std::mem::take(&mut self.left[class.index()]);
-                let is_there = |&(id, number): &(ExtentId, u64)| self.shadow(id, number).is_some();
-                self.left[class.index()] = left.into_iter().filter(is_there).collect();
+                let mut left = std::mem::take(&mut self.left[class.index()]);
+                left.retain(|&(id, number)| self.shadow(id, number).is_some());
+                self.left[class.index()] = left;
             }
         }
     }

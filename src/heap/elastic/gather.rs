@@ -265,7 +265,7 @@ impl Extents {
             strays
         };
         strays.sort_unstable_by_key(|stray| (stray.lane, stray.address));
-        let mut wanted = Vec::new();
+        let mut wanted = Vec::with_capacity(strays.len());
         for of_lane in strays.chunk_by(|one, other| one.lane == other.lane) {
             if let Some(lane) = climb.device.heap.lanes.get(of_lane[0].lane) {
                 self.find_strays_in(lane, climb, of_lane, &mut wanted);
