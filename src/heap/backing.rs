@@ -80,10 +80,11 @@ impl Backing {
         self.extents().is_some_and(|extents| extents.may_have_strays(lane))
     }
 
-    /// The lane's live memory is at its usual low: extents return to where they came from.
-    pub(super) fn come_home(&self, climb: &Climb<'_>) {
+    /// The lane's live memory is at its usual low: extents return to where they came from. Returns true
+    /// if that may have waited for the device.
+    pub(super) fn come_home(&self, climb: &Climb<'_>) -> bool {
         match self {
-            Self::Segments(_) => {}
+            Self::Segments(_) => false,
             Self::Extents(extents) => extents.come_home(climb),
         }
     }

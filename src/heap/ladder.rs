@@ -42,8 +42,12 @@ impl Climb<'_> {
     #[cold]
     pub(super) fn come_home(&self) {
         let held_bytes = self.lane.counters.held_bytes();
-        self.device.attempts.attempt(|| self.device.backing.come_home(self));
-        self.end_within_lane(held_bytes, false);
+        let come_home = || self.device.backing.come_home(self);
+        if self.device.attempts.attempt(come_home).result {
+            self.end(false);
+        } else {
+            self.end_within_lane(held_bytes, false);
+        }
     }
 
     /// Serves the request by a known window, if there is one.
@@ -54,7 +58,13 @@ impl Climb<'_> {
         known.result.inspect(|_| self.end_within_lane(held_bytes, true))
     }
 
-    /// Ends a climb that looked at no other lane but to bring memory to its own, which held `held_bytes`
+    /// Ends a climb.
+    fn end(&self, served: bool) {
+        self.lane.end_climb(served);
+        self.device.settle();
+    }
+
+    /// Ends a climb that did nothing in other lanes but bring memory to its own, which held `held_bytes`
     /// before. If none came, no level has changed but by what crosses a watermark.
     fn end_within_lane(&self, held_bytes: u64, served: bool) {
         if self.lane.end_climb(served) || self.lane.counters.held_bytes() != held_bytes {
@@ -65,8 +75,7 @@ impl Climb<'_> {
     /// Serves the request by one rung after another.
     fn climb(&self) -> Result<u64> {
         let served = self.climb_rungs();
-        self.lane.end_climb(served.is_ok());
-        self.device.settle();
+        self.end(served.is_ok());
         served
     }
 

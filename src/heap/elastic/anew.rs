@@ -16,11 +16,16 @@ const UNDER_WAY: usize = 16;
 impl Extents {
     /// Maps the lane's own free extents for large blocks side by side if that is due, and makes this
     /// their origins. Where the driver refuses, the rest stay where they are. While a stream may be captured,
-    /// a later trough is waited for.
-    pub(super) fn lay_anew_if_due(&self, climb: &Climb<'_>) {
-        if !climb.lane.lock().moves.need_new_layout() {
-            return;
+    /// a later trough is waited for. Returns true if it is due.
+    pub(super) fn lay_anew_if_due(&self, climb: &Climb<'_>) -> bool {
+        let is_due = climb.lane.lock().moves.need_new_layout();
+        if is_due {
+            self.lay_anew(climb);
         }
+        is_due
+    }
+
+    fn lay_anew(&self, climb: &Climb<'_>) {
         // What follows asks the driver for more than bookkeeping, and may wait: not in a capture.
         climb.look_for_capture();
         if climb.device.may_capture() || !climb.lane.lock().moves.take_new_layout() {

@@ -249,9 +249,10 @@ impl Extents {
     }
 
     /// The lane's live memory is at its usual low: its extents come home.
-    pub(in super::super) fn come_home(&self, climb: &Climb<'_>) {
+    /// Returns true if that may have waited for the device.
+    pub(in super::super) fn come_home(&self, climb: &Climb<'_>) -> bool {
         self.return_to_origins(climb);
-        self.lay_anew_if_due(climb);
+        self.lay_anew_if_due(climb)
     }
 
     /// Brings the lane's extents back to their origins, side by side as they were created, from the
