@@ -29,7 +29,14 @@ impl Climb<'_> {
     #[cold]
     pub(super) fn serve(&self) -> Result<u64> {
         self.lane.callers.note();
-        let served = self.serve_as_known().map_or_else(|| self.climb(), Ok);
+        let served = match self.serve_as_known() {
+            Some(address) => Ok(address),
+            None => {
+                let served = self.climb();
+                self.end(served.is_ok());
+                served
+            }
+        };
         self.device.watch_fragmentation();
         if let Ok(address) = served {
             self.climbed_with_extras(address);
@@ -52,6 +59,7 @@ impl Climb<'_> {
 
     /// Serves the request by a known window, if there is one.
     fn serve_as_known(&self) -> Option<u64> {
+        // What is wrong, the climb tells.
         host_memory::require().ok()?;
         let held_bytes = self.lane.counters.held_bytes();
         let known = self.device.attempts.attempt(|| self.device.backing.serve_as_known(self));
@@ -72,14 +80,8 @@ impl Climb<'_> {
         }
     }
 
-    /// Serves the request by one rung after another.
+    /// Tries one rung after another.
     fn climb(&self) -> Result<u64> {
-        let served = self.climb_rungs();
-        self.end(served.is_ok());
-        served
-    }
-
-    fn climb_rungs(&self) -> Result<u64> {
         // Whatever serves it needs tables.
         host_memory::require()?;
         let rungs: [fn(&Self) -> Rung; 7] = [

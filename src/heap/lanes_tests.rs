@@ -1,6 +1,5 @@
 //! More streams than there can be lanes: which lanes are reassigned, and what the index finds.
 
-use crate::observe::EventStream;
 use std::sync::Arc;
 
 use simgpu::{Config, Machine, StoreKind};
@@ -15,6 +14,7 @@ use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::config::{PoolType, Settings};
 use crate::driver::simulated::SimulatedDevice;
 use crate::memory::{Directory, Segment};
+use crate::observe::{EventStream, Watermark};
 use crate::order::{Contexts, OWN_CONTEXT, Stream, StreamKey, StreamName};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
@@ -169,6 +169,26 @@ fn a_lane_with_a_request_on_its_way_stays() {
     assert!(lane.rekey(&house.newcomer(2)).is_some());
     assert!(lane.lock_for(stale).is_none(), "whoever found it by its old key looks again");
     assert!(lane.lock_for(common(2)).is_some());
+}
+
+#[test]
+fn what_a_climb_has_crossed_is_not_forgotten_before_its_end() {
+    let house = House::new();
+    let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
+    let cross_and_forget = || {
+        let mut state = lane.lock();
+        state.note_watermark(Watermark::Crossed);
+        state.forget_crossing();
+    };
+    for has_crossed in [false, true, false] {
+        cross_and_forget();
+        assert!(!lane.lock().has_crossed, "no climb is under way");
+        let _ = lane.begin_climb(&mut lane.lock());
+        if has_crossed {
+            cross_and_forget();
+        }
+        assert_eq!(lane.end_climb(true), has_crossed);
+    }
 }
 
 #[test]

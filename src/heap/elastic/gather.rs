@@ -248,8 +248,8 @@ impl Extents {
             && Part::ReturnHome.is_in()
     }
 
-    /// The lane's live memory is at its usual low: its extents come home.
-    /// Returns true if that may have waited for the device.
+    /// The lane's live memory is at its usual low: its extents come home. Returns true if that may have
+    /// waited for the device.
     pub(in super::super) fn come_home(&self, climb: &Climb<'_>) -> bool {
         self.return_to_origins(climb);
         self.lay_anew_if_due(climb)
@@ -261,6 +261,7 @@ impl Extents {
         let mut strays = {
             let extents = self.store.extents();
             let found = extents.strays(climb.lane.index);
+            // Nearly always as many as there can be; by itself the list would grow step by step.
             let mut strays = Vec::with_capacity(found.size_hint().1.unwrap_or(0));
             strays.extend(found.filter_map(|(id, extent)| Stray::of(id, extent)));
             strays
