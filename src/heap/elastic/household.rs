@@ -87,8 +87,7 @@ impl Household {
 impl Reach {
     /// Returns true if the request may use free memory of `lane`, another one.
     pub(super) fn includes(self, climb: &Climb<'_>, lane: &Lane) -> bool {
-        climb.is_sibling(lane)
-            && (self == Self::Device || lane.is_left() || !climb.is_stranger(lane))
+        climb.is_in_household(lane) || self == Self::Device && climb.is_sibling(lane)
     }
 }
 
@@ -115,6 +114,11 @@ impl Climb<'_> {
                 own.allocated_bytes() + self.block_bytes > own.live_peak()
             }
         }
+    }
+
+    /// Returns true if the request may use free memory of `lane`, another one, wherever it may look.
+    pub(super) fn is_in_household(&self, lane: &Lane) -> bool {
+        self.is_sibling(lane) && (lane.is_left() || !self.is_stranger(lane))
     }
 
     /// Returns true if no thread calls both `lane` and the request's.

@@ -1,16 +1,20 @@
 //! Requests that are served by a known window ([`KnownWindows`](super::super::windows)).
 //!
 //! If the window still needs no call of the driver, it is taken without listing the free extents and
-//! without a search, which are more than half of what such a miss costs.
+//! without a search, which are more than half of what such a miss costs. If some of it comes from other
+//! lanes, these are asked what they have done with, as a search would: memory that is not asked for in
+//! time is not ready when it is needed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::super::lane::LaneState;
+use super::super::lane::{Lane, LaneState};
 use super::super::state::{Climb, Extents};
+use super::super::windows::SureWindow;
 use super::ablation::Part;
-use super::gather::{Found, FreeExtent};
+use super::gather::FreeExtent;
 use super::window::{USUAL_PARTS, Window};
 use crate::memory::{Block, ExtentTable, NO_SLOT, Slot, State};
+use crate::order::Readiness;
 
 /// A window that needs no call of the driver.
 #[derive(Debug)]
@@ -22,10 +26,10 @@ struct KnownWindow {
 }
 
 impl LaneState {
-    /// The known window for a block of `bytes`, if all of it is free or can come back from homes in
-    /// this lane, whose index is `lane`.
+    /// The known window for a block of `bytes`, if all of it that is not in other lanes is free. This
+    /// lane's index is `lane`.
     fn known_window(&self, extents: &ExtentTable, lane: u32, bytes: u64) -> Option<KnownWindow> {
-        let shadow = self.windows.find(bytes)?;
+        let SureWindow { shadow, may_be_of_others } = self.windows.find(bytes)?;
         let mut slot = self.blocks.slot_at(shadow)?;
         let before = self.blocks.get(slot).before;
         let is_free = |slot: Slot| self.blocks.get(slot).state == State::Free;
@@ -42,11 +46,18 @@ impl LaneState {
                 State::Free => {}
                 State::Shadow => {
                     let id = links[0];
-                    let extent = extents.get(id)?;
-                    let home = extent.home.filter(|home| home.lane == lane)?.address;
-                    around = self.free_block_around(home, bytes, around)?;
-                    let (slot, to) = (around, Some(address));
-                    recalled.push(FreeExtent { id, bytes, lane, address: home, slot, to });
+                    let home = extents.get(id)?.home?;
+                    let slot = if home.lane == lane {
+                        around = self.free_block_around(home.address, bytes, around)?;
+                        around
+                    } else if may_be_of_others {
+                        NO_SLOT
+                    } else {
+                        return None;
+                    };
+                    let to = Some(address);
+                    let (lane, address) = (home.lane, home.address);
+                    recalled.push(FreeExtent { id, bytes, lane, address, slot, to });
                 }
                 _ => return None,
             }
@@ -59,6 +70,20 @@ impl LaneState {
             && recalled.iter().all(|extent| !(start..end).contains(&extent.address));
         is_once.then_some(KnownWindow { shadow, recalled })
     }
+
+    /// Returns true if `extents` are free in this lane, and ready for other streams. Finds their blocks.
+    fn are_ready(&self, extents: &mut [FreeExtent]) -> bool {
+        let mut around = NO_SLOT;
+        extents.iter_mut().all(|extent| {
+            let block = self.free_block_around(extent.address, extent.bytes, around);
+            around = block.unwrap_or(NO_SLOT);
+            extent.slot = around;
+            block.is_some_and(|slot| {
+                let epoch = self.blocks.get(slot).freed_epoch;
+                self.fence.readiness(epoch) != Readiness::NotYet
+            })
+        })
+    }
 }
 
 impl Extents {
@@ -69,28 +94,53 @@ impl Extents {
             return false;
         }
         let known = {
-            let mut state = climb.lane.lock();
-            let extents = self.store.extents();
-            let known = state.known_window(&extents, climb.lane.index, climb.block_bytes);
-            known.inspect(|known| state.windows.pass(known.shadow))
+            let (state, extents) = (climb.lane.lock(), self.store.extents());
+            state.known_window(&extents, climb.lane.index, climb.block_bytes)
         };
-        let Some(KnownWindow { recalled, .. }) = known else { return false };
+        let Some(KnownWindow { shadow, mut recalled }) = known else { return false };
+        if !self.siblings_have(climb, &mut recalled) {
+            return false;
+        }
+        climb.lane.lock().windows.pass(shadow);
         self.recall(climb, recalled);
         true
     }
 
-    /// Remembers the window that the search has found, if it needs only memory of the lane's own.
-    pub(super) fn remember_window(&self, climb: &Climb<'_>, window: &Window, found: &Found) {
+    /// Returns true if those of `extents` that are not in the request's lane are free where they are, and
+    /// the request may take them. Sorts them by lane.
+    fn siblings_have(&self, climb: &Climb<'_>, extents: &mut [FreeExtent]) -> bool {
         let own = climb.lane.index;
+        if extents.iter().all(|extent| extent.lane == own) {
+            return true;
+        }
+        // While a stream may be capturing no event may be queried.
+        if climb.device.pools.is_routing() {
+            return false;
+        }
+        for sibling in climb.device.lanes().filter(|lane| climb.is_in_household(lane)) {
+            drop(climb.device.poll_blocks(sibling));
+            let has_free = sibling.counters.inactive_bytes() >= self.store.granule_bytes();
+            let is_idle = || Part::IdleStreams.is_in() && climb.device.see_idle(sibling);
+            if has_free && !is_idle() {
+                sibling.want_fence(climb.number);
+            }
+        }
+        extents.sort_unstable_by_key(|extent| extent.lane);
+        extents.chunk_by_mut(|one, other| one.lane == other.lane).all(|of_lane| {
+            let lane = climb.device.heap.lanes.get(of_lane[0].lane);
+            let may_take = |lane: &&Lane| climb.is_in_household(lane);
+            of_lane[0].lane == own
+                || lane.filter(may_take).is_some_and(|lane| lane.lock().are_ready(of_lane))
+        })
+    }
+
+    /// Remembers the window that the search has found, if it needs no call of the driver.
+    pub(super) fn remember_window(&self, climb: &Climb<'_>, window: &Window) {
         let mut state = climb.lane.lock();
         if window.bare_bytes > 0 {
             state.windows.forget();
         } else if let Some((_, shadow)) = window.shadows().next() {
-            if window.shadows().all(|(index, _)| found.free[index].lane == own) {
-                state.windows.found(climb.block_bytes, shadow);
-            } else {
-                state.windows.pass(shadow);
-            }
+            state.windows.found(climb.block_bytes, shadow);
         }
     }
 }

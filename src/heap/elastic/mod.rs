@@ -213,7 +213,7 @@ impl Extents {
                 return self.extend_within(climb, Reach::Device);
             }
         }
-        self.remember_window(climb, &window, &found);
+        self.remember_window(climb, &window);
         let to_recall = |(index, to)| FreeExtent { to: Some(to), ..found.free[index] };
         let recalled: Vec<FreeExtent> = window.shadows().map(to_recall).collect();
         if !recalled.is_empty() {
