@@ -30,6 +30,8 @@ pub(super) struct Leaving {
     pub(super) address: u64,
     /// The free block around it.
     pub(super) slot: Slot,
+    /// The lane's epoch (see `order::fence`) in which its bytes were freed.
+    pub(super) epoch: u32,
     /// The view that is to be its home, if it is to be recalled.
     pub(super) to: Option<u64>,
 }
@@ -46,9 +48,12 @@ pub(in super::super) struct Coming {
     pub(in super::super) epoch: u32,
 }
 
+/// The device's table of extents, locked.
+type Table<'a> = Guard<'a, ExtentTable, { rank::DEVICE }>;
+
 /// The device's table of extents, locked, and its ledger: both change with the lanes.
 pub(in super::super) struct Books<'a> {
-    pub(in super::super) table: Guard<'a, ExtentTable, { rank::DEVICE }>,
+    pub(in super::super) table: Table<'a>,
     pub(in super::super) ledger: &'a Ledger,
 }
 
@@ -234,25 +239,25 @@ impl LaneState {
 }
 
 impl Lane {
-    /// Takes extents out of the free blocks around them: their views become shadows. Sorts
-    /// `leaving`, and returns the epochs in which their bytes were freed, in that order.
+    /// Takes extents out of the free blocks around them: their views become shadows. Sorts `leaving`.
+    /// The table, which all lanes share, is let go before the blocks change.
     pub(super) fn detach(
         &self,
         state: &mut LaneState,
-        extents: &mut ExtentTable,
+        mut extents: Table<'_>,
         leaving: &mut [Leaving],
-    ) -> Vec<u32> {
+    ) {
         // What is left of a block before an extent keeps the block's slot: the last goes first.
         leaving.sort_unstable_by_key(|leaving| Reverse(leaving.address));
-        let mut epochs = Vec::with_capacity(leaving.len());
+        leaving.iter().for_each(|leaving| extents.leave_home(leaving.id, leaving.epoch));
+        drop(extents);
         let LaneState { blocks, strategy, .. } = state;
         for of_block in leaving.chunk_by(|one, other| one.slot == other.slot) {
             let slot = of_block[0].slot;
             strategy.withdraw(blocks, slot);
             let mut is_left = true;
             for &Leaving { id, bytes, address, .. } in of_block {
-                let Block { address: start, bytes: left_bytes, freed_epoch, .. } =
-                    *blocks.get(slot);
+                let Block { address: start, bytes: left_bytes, .. } = *blocks.get(slot);
                 let head_bytes = address - start;
                 is_left = head_bytes > 0;
                 let middle = if is_left { blocks.split(slot, head_bytes) } else { slot };
@@ -262,34 +267,35 @@ impl Lane {
                 if let Some(rest) = rest {
                     strategy.give(blocks, rest);
                 }
-                extents.leave_home(id, freed_epoch);
-                epochs.push(freed_epoch);
             }
             if is_left {
                 strategy.give(blocks, slot);
             }
         }
         self.count_held(blocks);
-        epochs
     }
 
     /// Shadows become the homes of their extents, and free blocks: those side by side are one block.
-    /// The lowest comes last, so small blocks are taken from it first. Sorts `coming`.
+    /// The lowest comes last, so small blocks are taken from it first. Sorts `coming`. The table, which
+    /// all lanes share, is let go before the blocks change.
     pub(in super::super) fn adopt(
         &self,
         state: &mut LaneState,
-        books: &mut Books<'_>,
+        mut books: Books<'_>,
         coming: &mut [Coming],
     ) {
         coming.sort_unstable_by_key(|coming| Reverse(coming.address));
         let LaneState { blocks, strategy, .. } = state;
-        let mut joined = NO_SLOT;
-        for &Coming { id, address, slot, epoch } in &*coming {
-            blocks.turn(slot, State::Free);
-            let block = blocks.get_mut(slot);
-            block.freed_epoch = epoch;
+        for &Coming { id, address, slot, .. } in &*coming {
+            let block = blocks.get(slot);
             let before = books.table.come_home(id, address, block.class);
             books.ledger.reclassify(block.bytes, before, block.class);
+        }
+        drop(books);
+        let mut joined = NO_SLOT;
+        for &Coming { slot, epoch, .. } in &*coming {
+            blocks.turn(slot, State::Free);
+            blocks.get_mut(slot).freed_epoch = epoch;
             if joined != NO_SLOT && blocks.get(slot).after == joined {
                 blocks.merge_with_after(slot);
             } else if joined != NO_SLOT {
@@ -308,7 +314,7 @@ impl Lane {
     pub(super) fn settle_claim(
         &self,
         state: &mut LaneState,
-        books: &mut Books<'_>,
+        books: Books<'_>,
         laid: &[Laid],
         slot: Slot,
         is_accessible: bool,

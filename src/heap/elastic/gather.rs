@@ -160,36 +160,39 @@ impl Extents {
         let is_own = lane.index == climb.lane.index;
         let mut guard = lane.lock();
         let state = &mut *guard;
-        let mut fence = None;
-        let mut extents = self.store.extents();
         let mut leaving = Vec::with_capacity(chosen.len());
         leaving.extend(chosen.iter().filter_map(|extent| {
             let FreeExtent { id, bytes, address, slot, to, .. } = *extent;
-            // Meanwhile its number may be another extent's.
-            let home = extents.get(id).filter(|extent| extent.bytes == bytes)?.home?;
-            if (home.lane, home.address) != (lane.index, address) {
-                return None;
-            }
             let slot = state.free_block_around(address, bytes, slot)?;
-            match state.fence.readiness(state.blocks.get(slot).freed_epoch) {
+            let epoch = state.blocks.get(slot).freed_epoch;
+            match state.fence.readiness(epoch) {
                 Readiness::NotYet if !is_own => return None,
                 Readiness::After(_) if !is_own && climb.number == NO_STREAM => return None,
-                Readiness::After(event) if !is_own => fence = Some(event),
-                _ => {}
+                _ => Some(Leaving { id, bytes, address, slot, epoch, to }),
             }
-            Some(Leaving { id, bytes, address, slot, to })
         }));
+        let extents = self.store.extents();
+        leaving.retain(|leaving| {
+            // Meanwhile its number may be another extent's.
+            let extent = extents.get(leaving.id).filter(|extent| extent.bytes == leaving.bytes);
+            let home = extent.and_then(|extent| extent.home);
+            home.is_some_and(|home| (home.lane, home.address) == (lane.index, leaving.address))
+        });
         let wanted_bytes: u64 = chosen.iter().map(|extent| extent.bytes).sum();
         let left_bytes: u64 = leaving.iter().map(|extent| extent.bytes).sum();
         taken.lost_bytes += wanted_bytes - left_bytes;
+        lane.detach(state, extents, &mut leaving);
         let moved = &mut taken.moved;
-        let epochs = lane.detach(state, &mut extents, &mut leaving);
-        drop(extents);
         let first = moved.len();
-        moved.extend(leaving.iter().zip(epochs).map(|(leaving, epoch)| {
-            let Leaving { id, bytes, address, to, .. } = *leaving;
+        moved.extend(leaving.iter().map(|leaving| {
+            let Leaving { id, bytes, address, epoch, to, .. } = *leaving;
             Moved { id, bytes, lane: lane.index, address, epoch, to }
         }));
+        let fence =
+            moved[first..].iter().find_map(|extent| match state.fence.readiness(extent.epoch) {
+                Readiness::After(event) if !is_own => Some(event),
+                _ => None,
+            });
         if let Some(event) = fence
             && climb.order_after(lane, guard, event).is_err()
         {
@@ -206,10 +209,10 @@ impl Extents {
         for extent in moved {
             let Some(lane) = device.heap.lanes.get(extent.lane) else { continue };
             let mut state = lane.lock();
-            let mut books = self.books(device);
+            let books = self.books(device);
             let Moved { id, address, epoch, .. } = *extent;
             if let Some(slot) = state.shadow_of(&books.table, id, address) {
-                lane.adopt(&mut state, &mut books, &mut [Coming { id, address, slot, epoch }]);
+                lane.adopt(&mut state, books, &mut [Coming { id, address, slot, epoch }]);
             }
         }
     }
@@ -223,8 +226,8 @@ impl Extents {
         let mut lost = Vec::new();
         {
             let mut state = lane.lock();
-            let mut books = self.books(climb.device);
             let now = state.fence.epoch();
+            let books = self.books(climb.device);
             for extent in &moved {
                 let shadow = |to| Some((to, state.shadow_of(&books.table, extent.id, to)?));
                 let Some((address, slot)) = extent.to.and_then(shadow) else {
@@ -235,7 +238,7 @@ impl Extents {
                 let epoch = self.epoch_here(lane.index, now, extent);
                 coming.push(Coming { id: extent.id, address, slot, epoch });
             }
-            lane.adopt(&mut state, &mut books, &mut coming);
+            lane.adopt(&mut state, books, &mut coming);
         }
         self.bring_back(climb.device, &lost);
     }

@@ -95,7 +95,7 @@ impl Extents {
         let Some(lane) = device.heap.lanes.get(candidate.lane) else { return 0 };
         let (pool, bytes, epoch) = {
             let mut state = lane.lock();
-            let mut extents = self.store.extents();
+            let extents = self.store.extents();
             let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
             let home = extents.get(id).and_then(|extent| extent.home);
             let is_home =
@@ -105,8 +105,8 @@ impl Extents {
                 .filter(|&slot| is_home && state.fence.is_idle(state.blocks.get(slot).freed_epoch));
             let Some(slot) = around else { return 0 };
             let epoch = state.blocks.get(slot).freed_epoch;
-            let leaving = Leaving { id, bytes, address, slot, to: None };
-            lane.detach(&mut state, &mut extents, &mut [leaving]);
+            let leaving = Leaving { id, bytes, address, slot, epoch, to: None };
+            lane.detach(&mut state, extents, &mut [leaving]);
             (lane.pool(), bytes, epoch)
         };
         if self.unmap_all(device, id) && self.destroy(device, id) {
@@ -117,7 +117,7 @@ impl Extents {
         let mut state = lane.lock();
         let mut books = self.books(device);
         if let Some(slot) = state.shadow_of(&books.table, id, address) {
-            lane.adopt(&mut state, &mut books, &mut [Coming { id, address, slot, epoch }]);
+            lane.adopt(&mut state, books, &mut [Coming { id, address, slot, epoch }]);
         } else if books.table.get(id).is_some() && !books.table.resting().contains(&id) {
             books.table.rest(id);
         }

@@ -13,7 +13,7 @@ use super::super::windows::SureWindow;
 use super::ablation::Part;
 use super::gather::FreeExtent;
 use super::window::{USUAL_PARTS, Window};
-use crate::memory::{Block, ExtentTable, NO_SLOT, Slot, State};
+use crate::memory::{Block, ExtentStore, NO_SLOT, Slot, State};
 use crate::order::Readiness;
 
 /// A window that needs no call of the driver.
@@ -28,7 +28,7 @@ struct KnownWindow {
 impl LaneState {
     /// The known window for a block of `bytes`, if all of it that is not in other lanes is free. This
     /// lane's index is `lane`.
-    fn known_window(&self, extents: &ExtentTable, lane: u32, bytes: u64) -> Option<KnownWindow> {
+    fn known_window(&self, store: &ExtentStore, lane: u32, bytes: u64) -> Option<KnownWindow> {
         let SureWindow { shadow, may_be_of_others } = self.windows.find(bytes)?;
         let mut slot = self.blocks.slot_at(shadow)?;
         let before = self.blocks.get(slot).before;
@@ -39,29 +39,35 @@ impl LaneState {
         let start = self.blocks.get(slot).address;
         let mut end = start;
         let mut recalled: Vec<FreeExtent> = Vec::with_capacity(USUAL_PARTS);
-        let mut around = NO_SLOT;
         while end - start < bytes {
             let Block { address, bytes, state, links, after, .. } = *self.blocks.find_slot(slot)?;
             match state {
                 State::Free => {}
                 State::Shadow => {
-                    let id = links[0];
-                    let home = extents.get(id)?.home?;
-                    let slot = if home.lane == lane {
-                        around = self.free_block_around(home.address, bytes, around)?;
-                        around
-                    } else if may_be_of_others {
-                        NO_SLOT
-                    } else {
-                        return None;
-                    };
-                    let to = Some(address);
-                    let (lane, address) = (home.lane, home.address);
-                    recalled.push(FreeExtent { id, bytes, lane, address, slot, to });
+                    let (id, to) = (links[0], Some(address));
+                    // Its home is told by the table.
+                    recalled.push(FreeExtent { id, bytes, lane, address: 0, slot: NO_SLOT, to });
                 }
                 _ => return None,
             }
             (slot, end) = (after, address + bytes);
+        }
+        {
+            // All lanes share the table, so it is let go before the rest.
+            let extents = store.extents();
+            for extent in &mut recalled {
+                let home = extents.get(extent.id)?.home?;
+                (extent.lane, extent.address) = (home.lane, home.address);
+            }
+        }
+        let mut around = NO_SLOT;
+        for extent in &mut recalled {
+            if extent.lane == lane {
+                around = self.free_block_around(extent.address, extent.bytes, around)?;
+                extent.slot = around;
+            } else if !may_be_of_others {
+                return None;
+            }
         }
         // No extent lies in the window already, or is in it twice.
         let mut ids: Vec<_> = recalled.iter().map(|extent| extent.id).collect();
@@ -93,10 +99,8 @@ impl Extents {
         if climb.lane.pool().is_private() || self.is_short.load(Relaxed) || !Part::Recall.is_in() {
             return false;
         }
-        let known = {
-            let (state, extents) = (climb.lane.lock(), self.store.extents());
-            state.known_window(&extents, climb.lane.index, climb.block_bytes)
-        };
+        let known =
+            climb.lane.lock().known_window(&self.store, climb.lane.index, climb.block_bytes);
         let Some(KnownWindow { shadow, mut recalled }) = known else { return false };
         if !self.siblings_have(climb, &mut recalled) {
             return false;

@@ -459,8 +459,7 @@ impl Extents {
         let ids: Vec<ExtentId> = laid.iter().map(|extent| extent.id).collect();
         let mapped = self.store.map(&ids, lane.index, address);
         let mut state = lane.lock();
-        let books = &mut self.books(device);
-        lane.settle_claim(&mut state, books, laid, slot, mapped.is_ok());
+        lane.settle_claim(&mut state, self.books(device), laid, slot, mapped.is_ok());
         mapped.map_err(Refusal::Driver)
     }
 
