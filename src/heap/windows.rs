@@ -20,7 +20,7 @@ const CHOICES: usize = 4;
 /// 1.02 times its live peak, and moved memory in more passes.
 const SURE_TIMES: u32 = 4;
 /// … and one of memory that other lanes have: how they need it themselves has to come to rest too. With 4,
-/// 600 composed programs moved more, a few of them several times as much.
+/// 600 composed programs moved more, a few of them several times as much (docs/elastic.md).
 const SURE_TIMES_OF_OTHERS: u32 = 8;
 
 /// Windows that were found, each by its first shadow.

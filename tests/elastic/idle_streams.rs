@@ -4,7 +4,7 @@
 use genesis::base::StreamHandle;
 use genesis::base::size::{GIB, MIB};
 use genesis::config::StreamIds;
-use simgpu::CaptureMode;
+use simgpu::{Call, CaptureMode};
 
 use crate::ADDRESSES;
 use crate::support::{A, B, DEVICE, Rig};
@@ -38,8 +38,8 @@ fn what_an_idle_stream_has_free_is_lent_without_a_wait() {
         // One may be made of the slack before memory is moved.
         let held_bytes = rig.reserved_bytes();
         assert!(held_bytes <= (CACHED + 1) * BLOCK_BYTES, "{lender:?}: {held_bytes}");
-        assert_eq!(rig.usage().count(simgpu::Call::StreamWait), 0);
-        assert_eq!(rig.usage().count(simgpu::Call::Synchronize), 0);
+        assert_eq!(rig.usage().count(Call::StreamWait), 0);
+        assert_eq!(rig.usage().count(Call::Synchronize), 0);
         rig.run(B);
         free(&rig, blocks);
         rig.finish();
@@ -96,6 +96,52 @@ fn a_capturing_stream_is_left_alone() {
     rig.finish();
 }
 
+/// A program that lends in each cycle what it lent in the last one; then the lender goes on.
+fn lends_again_and_again(rig: &Rig) {
+    // A window of another lane's memory is known after less than half as many cycles.
+    const CYCLES: usize = 20;
+    let cycle = || {
+        let lent = used(rig, CACHED, A);
+        rig.run(A);
+        free(rig, lent);
+        let blocks = used(rig, NEEDED, B);
+        rig.run(B);
+        free(rig, blocks);
+    };
+    (0..CYCLES).for_each(|_| cycle());
+    let (reuses, maps) = (rig.statistics().cross_stream_reuses, rig.usage().count(Call::Map));
+    cycle();
+    assert!(rig.statistics().cross_stream_reuses > reuses, "A lends");
+    assert_eq!(rig.usage().count(Call::Map), maps);
+    free(rig, used(rig, CACHED, A));
+}
+
+#[test]
+fn what_was_lent_before_is_not_lent_while_its_stream_uses_it() {
+    let rig = rig(StreamIds::Off);
+    lends_again_and_again(&rig);
+    let reuses = rig.statistics().cross_stream_reuses;
+    let blocks = used(&rig, NEEDED, B);
+    assert_eq!(rig.statistics().cross_stream_reuses, reuses);
+    rig.run(B);
+    free(&rig, blocks);
+    rig.run(A);
+    rig.finish();
+}
+
+#[test]
+fn what_was_lent_before_is_not_asked_for_while_its_stream_captures() {
+    let rig = rig(StreamIds::Off);
+    lends_again_and_again(&rig);
+    rig.run(A);
+    rig.machine.begin_capture(0, A.0, CaptureMode::Relaxed).unwrap();
+    let blocks = used(&rig, NEEDED, B);
+    rig.machine.end_capture(0, A.0).expect("a capture that nothing disturbed");
+    rig.run(B);
+    free(&rig, blocks);
+    rig.finish();
+}
+
 /// `count` blocks of a caller that identifies its streams by their handles, as PyTorch's hooks do.
 fn hooked(rig: &Rig, count: u64, stream: StreamHandle) -> Vec<u64> {
     let stream = rig.heap.identify_lasting(DEVICE, stream).unwrap();
@@ -115,9 +161,9 @@ fn a_stream_that_may_have_been_destroyed_is_not_named() {
     let rig = rig(StreamIds::Auto);
     let made = made(&rig);
     rig.machine.stream_destroy(0, made.0).unwrap();
-    let queries = rig.usage().count(simgpu::Call::StreamQuery);
+    let queries = rig.usage().count(Call::StreamQuery);
     let blocks = hooked(&rig, NEEDED, B);
-    assert_eq!(rig.usage().count(simgpu::Call::StreamQuery), queries);
+    assert_eq!(rig.usage().count(Call::StreamQuery), queries);
     free(&rig, blocks);
     rig.machine.run_device_to_idle(0).unwrap();
     rig.finish();
@@ -141,9 +187,9 @@ fn giving_back_names_no_stream_that_may_be_gone() {
     let made = made(&rig);
     free(&rig, hooked(&rig, 1, StreamHandle::LEGACY));
     rig.machine.stream_destroy(0, made.0).unwrap();
-    let records = rig.usage().count(simgpu::Call::EventRecord);
+    let records = rig.usage().count(Call::EventRecord);
     rig.heap.give_back(DEVICE, GIB).unwrap();
-    assert_eq!(rig.usage().count(simgpu::Call::EventRecord), records + 1, "of the default stream");
+    assert_eq!(rig.usage().count(Call::EventRecord), records + 1, "of the default stream");
     rig.run(StreamHandle::LEGACY);
     assert!(rig.heap.give_back(DEVICE, GIB).unwrap() >= BLOCK_BYTES);
     rig.finish();
@@ -157,9 +203,9 @@ fn an_announced_end_is_heeded() {
     rig.run(made);
     rig.heap.forget_stream(made).unwrap();
     rig.machine.stream_destroy(0, made.0).unwrap();
-    let queries = rig.usage().count(simgpu::Call::StreamQuery);
+    let queries = rig.usage().count(Call::StreamQuery);
     let blocks = used(&rig, NEEDED, B);
-    assert_eq!(rig.usage().count(simgpu::Call::StreamQuery), queries);
+    assert_eq!(rig.usage().count(Call::StreamQuery), queries);
     rig.run(B);
     free(&rig, blocks);
     rig.finish();
