@@ -166,8 +166,8 @@ impl Extents {
             let slot = state.free_block_around(address, bytes, slot)?;
             let epoch = state.blocks.get(slot).freed_epoch;
             match state.fence.readiness(epoch) {
-                Readiness::NotYet if !is_own => return None,
-                Readiness::After(_) if !is_own && climb.number == NO_STREAM => return None,
+                Readiness::NotYet if !is_own => None,
+                Readiness::After(_) if !is_own && climb.number == NO_STREAM => None,
                 _ => Some(Leaving { id, bytes, address, slot, epoch, to }),
             }
         }));

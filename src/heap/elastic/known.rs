@@ -45,7 +45,7 @@ impl LaneState {
                 State::Free => {}
                 State::Shadow => {
                     let (id, to) = (links[0], Some(address));
-                    // Its home is told by the table.
+                    // The table tells its home below.
                     recalled.push(FreeExtent { id, bytes, lane, address: 0, slot: NO_SLOT, to });
                 }
                 _ => return None,
@@ -111,7 +111,7 @@ impl Extents {
     }
 
     /// Returns true if those of `extents` that are not in the request's lane are free where they are, and
-    /// the request may take them. Sorts them by lane.
+    /// the request may take them. Asks the siblings first. Sorts `extents` by lane.
     fn siblings_have(&self, climb: &Climb<'_>, extents: &mut [FreeExtent]) -> bool {
         let own = climb.lane.index;
         if extents.iter().all(|extent| extent.lane == own) {
