@@ -3,7 +3,8 @@
 //! A program that repeats itself misses at the same requests in each cycle, and Elastic's search for
 //! windows (`super::elastic`) finds the same ones. So a lane remembers, for each size and for the two
 //! windows before, which window was found. Those before are part of the question because a cycle has
-//! many requests of one size. With one alone, a third of fsdp_streams' questions have several answers.
+//! many requests of one size. With one alone, one in seven of fsdp_streams' misses has no sure window, with
+//! two one in twenty (docs/elastic.md).
 //!
 //! A window is sure only after the search has found it several times, and all are forgotten as soon
 //! as a request needs the driver. So a program that has not come to rest is left to the search, and

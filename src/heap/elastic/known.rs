@@ -1,9 +1,9 @@
 //! Requests that are served by a known window ([`KnownWindows`](super::super::windows)).
 //!
-//! If the window still needs no call of the driver, it is taken without listing the free extents and
+//! If the window still needs no memory to be mapped, it is taken without listing the free extents and
 //! without a search, which are more than half of what such a miss costs. If some of it comes from other
-//! lanes, these are asked what they have done with, as a search would: memory that is not asked for in
-//! time is not ready when it is needed.
+//! lanes, all siblings with free memory are asked whether their streams have anything to do: memory that
+//! is not asked for in time is not ready when it is needed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,7 +16,7 @@ use super::window::{USUAL_PARTS, Window};
 use crate::memory::{Block, ExtentStore, NO_SLOT, Slot, State};
 use crate::order::Readiness;
 
-/// A window that needs no call of the driver.
+/// A window in which nothing has to be mapped.
 #[derive(Debug)]
 struct KnownWindow {
     /// The address of its first shadow.
@@ -111,7 +111,7 @@ impl Extents {
     }
 
     /// Returns true if those of `extents` that are not in the request's lane are free where they are, and
-    /// the request may take them. Asks the siblings first. Sorts `extents` by lane.
+    /// the request may take them. If there are such, asks all siblings first, and sorts `extents` by lane.
     fn siblings_have(&self, climb: &Climb<'_>, extents: &mut [FreeExtent]) -> bool {
         let own = climb.lane.index;
         if extents.iter().all(|extent| extent.lane == own) {
@@ -138,7 +138,7 @@ impl Extents {
         })
     }
 
-    /// Remembers the window that the search has found, if it needs no call of the driver.
+    /// Remembers the window that the search has found, if nothing has to be mapped in it; else forgets all.
     pub(super) fn remember_window(&self, climb: &Climb<'_>, window: &Window) {
         let mut state = climb.lane.lock();
         if window.bare_bytes > 0 {
