@@ -76,7 +76,10 @@ impl<T, const RANK: u8> Lock<T, RANK> {
         loop {
             for _ in 0..SPINS_BEFORE_YIELD {
                 waiting::spin_loop();
-                if let Some(guard) = self.inner.try_lock() {
+                // A try takes the cache line from the owner, a look does not.
+                if !self.inner.is_locked()
+                    && let Some(guard) = self.inner.try_lock()
+                {
                     return guard;
                 }
             }

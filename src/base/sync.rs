@@ -84,6 +84,11 @@ mod modelled {
             Self { is_locked: AtomicBool::new(false), value: spin::mutex::SpinMutex::new(value) }
         }
 
+        /// Returns true if a thread holds the lock.
+        pub fn is_locked(&self) -> bool {
+            self.is_locked.load(Ordering::Relaxed)
+        }
+
         /// Takes the lock, if it is free.
         pub fn try_lock(&self) -> Option<SpinMutexGuard<'_, T>> {
             let (free, locked) = (false, true);

@@ -19,7 +19,7 @@ use crate::base::lock::Lock;
 use crate::base::size::Bytes;
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::base::{Error, Result, Status, StreamHandle, host_memory};
+use crate::base::{CachePadded, Error, Result, Status, StreamHandle, host_memory};
 use crate::config::{LogLevel, PoolType, Settings, dmem_limit_bytes};
 use crate::driver::Device;
 use crate::driver::guarded::Guarded;
@@ -73,7 +73,7 @@ impl DeviceState {
             sizing: Sizing::new(&settings),
             always_missed_bytes: backing.always_missed_bytes(),
             backing,
-            ledger: Ledger::new(total_bytes, neighbours, events),
+            ledger: CachePadded(Ledger::new(total_bytes, neighbours, events)),
             is_guarded,
             beyond_bytes,
             contexts: Contexts::new(Arc::clone(&driver)),
@@ -82,9 +82,9 @@ impl DeviceState {
             kept_plan: Lock::default(),
             pools: Pools::default(),
             captures,
-            attempts: Attempts::default(),
+            attempts: CachePadded(Attempts::default()),
             introductions: Introductions::default(),
-            tallies: Tallies::default(),
+            tallies: CachePadded(Tallies::default()),
             waste: Arc::default(),
             limits: Lock::new(Limits {
                 fraction: 1.0,
@@ -92,9 +92,9 @@ impl DeviceState {
                 outer_bytes: outer_limit_bytes,
             }),
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
-            peaks: Combined::default(),
-            watch: Lock::default(),
-            live_peak_bytes: AtomicU64::new(0),
+            peaks: CachePadded(Combined::default()),
+            watch: CachePadded(Lock::default()),
+            live_peak_bytes: CachePadded(AtomicU64::new(0)),
             expected_peak_bytes: AtomicU64::new(0),
             driver,
         };

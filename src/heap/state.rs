@@ -32,7 +32,7 @@ use super::watch::{Told, Watch};
 use crate::base::lock::{Lock, rank};
 use crate::base::sync::OnceCell;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use crate::base::{DeviceOrdinal, Result, StreamHandle};
+use crate::base::{CachePadded, DeviceOrdinal, Result, StreamHandle};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
 use crate::driver::{Backend, Device};
 use crate::memory::{Directory, ExtentStore, Ledger, Neighbours};
@@ -122,7 +122,7 @@ impl DeviceSlot {
     }
 }
 
-/// What is kept of one device.
+/// What is kept of one device. What slow paths write has cache lines of its own: each call reads others.
 #[derive(Debug)]
 pub(super) struct DeviceState {
     pub(super) ordinal: DeviceOrdinal,
@@ -134,7 +134,7 @@ pub(super) struct DeviceState {
     /// A block of at least this many bytes is never taken from a lane's free blocks.
     pub(super) always_missed_bytes: u64,
     pub(super) backing: Backing,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: CachePadded<Ledger>,
     /// Whether each block is one of the driver's, with a guard page behind it.
     pub(super) is_guarded: bool,
     /// How many bytes more than it has may be held; `None`: its memory is not managed.
@@ -147,18 +147,18 @@ pub(super) struct DeviceState {
     pub(super) kept_plan: Lock<Option<DevicePlan>, { rank::LEAF }>,
     pub(super) pools: Pools,
     pub(super) captures: Arc<Captures>,
-    pub(super) attempts: Attempts,
+    pub(super) attempts: CachePadded<Attempts>,
     pub(super) introductions: Introductions,
-    pub(super) tallies: Tallies,
+    pub(super) tallies: CachePadded<Tallies>,
     /// What is no longer needed of paused memory's bytes, and not freed yet.
     pub(super) waste: Waste,
     pub(super) limits: Lock<Limits, { rank::DEVICE }>,
     /// The most bytes to keep cached; `u64::MAX`: no limit.
     pub(super) cache_limit_bytes: AtomicU64,
-    pub(super) peaks: Combined<Peaks>,
-    pub(super) watch: Lock<Watch, { rank::DEVICE }>,
+    pub(super) peaks: CachePadded<Combined<Peaks>>,
+    pub(super) watch: CachePadded<Lock<Watch, { rank::DEVICE }>>,
     /// The most bytes that were live when sums were made; never reset.
-    pub(super) live_peak_bytes: AtomicU64,
+    pub(super) live_peak_bytes: CachePadded<AtomicU64>,
     /// The live peak of an earlier run of the program, in bytes; 0: not known.
     pub(super) expected_peak_bytes: AtomicU64,
 }

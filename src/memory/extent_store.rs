@@ -14,11 +14,11 @@ use super::directory::is_representable;
 use super::extents::{Extent, ExtentId, ExtentTable};
 use super::ledger::{Ledger, Refusal};
 use super::strays::LanesAstray;
-use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::size::SizeClass;
 use crate::base::sync::OnceCell;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::base::{CachePadded, DeviceOrdinal};
 use crate::driver::{
     self, Call, Code, Device, DriverError, HandleOptions, Handles, Priced, Prices,
 };
@@ -33,7 +33,7 @@ pub struct ExtentStore {
     driver: Arc<dyn Device>,
     handles: Handles,
     prices: Prices,
-    extents: Lock<ExtentTable, { rank::DEVICE }>,
+    extents: CachePadded<Lock<ExtentTable, { rank::DEVICE }>>,
     /// The table's sum of what rests.
     resting_bytes: Arc<AtomicU64>,
     /// The lanes from which the table's extents are astray.
@@ -64,7 +64,7 @@ impl ExtentStore {
             prices: Prices::default(),
             resting_bytes: Arc::clone(extents.resting_bytes()),
             lanes_astray: Arc::clone(extents.lanes_astray()),
-            extents: Lock::new(extents),
+            extents: CachePadded(Lock::new(extents)),
             peers: Lock::default(),
             admitted: [const { OnceCell::new() }; MOST_PEERS],
         }))

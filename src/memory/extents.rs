@@ -59,8 +59,9 @@ impl View {
     }
 }
 
-/// One handle of the driver.
+/// One handle of the driver. Neighbours in the table may be of other threads' lanes.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Extent {
     /// The driver's handle.
     pub handle: MemoryHandle,

@@ -9,9 +9,9 @@
 //! the room below each peak, as *watermarks*: while every lane stays within its own, the sum stays
 //! below the peak ([`watermarks`](super::watermarks) has how an allocation knows that at little cost).
 //! A lane that crosses one makes the sums again ([`Peaks::refresh`]), which raises the peak if
-//! necessary and gives every lane a new share. Peaks are exact for operations one after another;
-//! simultaneous operations on different lanes count in some order, and one that is undone before
-//! another thread's refresh has ended may not count.
+//! necessary and gives every lane a new share, and this lane what the division leaves. Peaks are exact
+//! for operations one after another; simultaneous operations on different lanes count in some order, and
+//! one that is undone before another thread's refresh has ended may not count.
 //!
 //! **A refresh** writes the watermarks of other lanes without their locks:
 //!
@@ -44,23 +44,28 @@ use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, 
 /// which then waits for the lock of the peaks.
 const MOST_ROUNDS: u32 = 16;
 
-/// The counters of one lane.
+/// The counters of one lane. Cache lines, of 64 bytes each: one for each class that the lane's calls write;
+/// one that they compare with; one of what few calls use; and the ceilings, which refreshes write.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct LaneCounters {
     classes: [ClassCounters; 2],
+    shares: [Share; 2],
+    /// How often the ceilings were set; only refreshes write it.
+    settings: AtomicU64,
+    floor: Floor,
     misses: AtomicU64,
     held_bytes: AtomicU64,
     /// The most live bytes that a refresh has seen.
     most_allocated: AtomicU64,
+    class_ceilings: [Ceilings; 2],
     /// For both classes together.
     ceilings: Ceilings,
-    /// How often the ceilings were set; only refreshes write it.
-    settings: AtomicU64,
-    floor: Floor,
 }
 
 /// The counters of one lane for the blocks of one size class: bytes, or numbers of blocks.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 struct ClassCounters {
     requested_total: AtomicU64,
     requested_freed: AtomicU64,
@@ -70,8 +75,6 @@ struct ClassCounters {
     frees: AtomicU64,
     pending_bytes: AtomicU64,
     pending_blocks: AtomicU64,
-    share: Share,
-    ceilings: Ceilings,
 }
 
 /// Tells if a lane has crossed one of its watermarks.
@@ -155,7 +158,7 @@ impl LaneCounters {
             allocated: live(add(&counters.allocated_total, allocated), &counters.allocated_freed),
             blocks: live(add(&counters.allocations, 1), &counters.frees),
         };
-        if counters.share.covers(live) { Watermark::Within } else { self.share_room() }
+        if self.shares[class.index()].covers(live) { Watermark::Within } else { self.share_room() }
     }
 
     /// Compares the levels with their ceilings, and shares out the room between the classes.
@@ -164,13 +167,12 @@ impl LaneCounters {
         let settings = self.settings.load(Relaxed);
         let live = self.classes.each_ref().map(ClassCounters::live);
         let of_both = self.ceilings.room_above(live[0].plus(live[1]));
-        let [small, large] =
-            [0, 1].map(|class| self.classes[class].ceilings.room_above(live[class]));
+        let [small, large] = [0, 1].map(|class| self.class_ceilings[class].room_above(live[class]));
         let (Some(of_both), Some(small), Some(large)) = (of_both, small, large) else {
             return Watermark::Crossed;
         };
-        for ((counters, live), own) in self.classes.iter().zip(live).zip([small, large]) {
-            counters.share.set(live.plus(own.shared(of_both)));
+        for ((share, live), own) in self.shares.iter().zip(live).zip([small, large]) {
+            share.set(live.plus(own.shared(of_both)));
         }
         // A refresh counts its setting, passes a fence, and then ends the shares.
         fence(SeqCst);
@@ -196,7 +198,7 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
         add(&counters.pending_blocks, 1);
-        counters.share.end();
+        self.shares[class.index()].end();
         self.follow_pending(class);
         self.inactive_watermark()
     }
@@ -219,7 +221,7 @@ impl LaneCounters {
 
     fn follow_pending(&self, class: SizeClass) {
         let pending = self.classes.each_ref().map(ClassCounters::pending);
-        self.classes[class.index()].ceilings.follow(pending[class.index()]);
+        self.class_ceilings[class.index()].follow(pending[class.index()]);
         let pending = pending[0].plus(pending[1]);
         self.ceilings.follow(pending);
         self.floor.follow(pending);
@@ -288,8 +290,8 @@ impl LaneCounters {
     fn set_watermarks(&self, levels: &Snapshot, room: &Snapshot) {
         set(&self.most_allocated, self.peak_of(levels));
         let pending = self.classes.each_ref().map(ClassCounters::pending);
-        for (class, counters) in self.classes.iter().enumerate() {
-            counters.ceilings.set(&levels.classes[class], &room.classes[class], pending[class]);
+        for (class, ceilings) in self.class_ceilings.iter().enumerate() {
+            ceilings.set(&levels.classes[class], &room.classes[class], pending[class]);
         }
         let pending = pending[0].plus(pending[1]);
         self.ceilings.set(&levels.all, &room.all, pending);
@@ -299,13 +301,13 @@ impl LaneCounters {
 
     /// Ends the shares of the room below watermarks that were set before the last fence.
     fn end_shares(&self) {
-        self.classes.iter().for_each(|counters| counters.share.end());
+        self.shares.iter().for_each(Share::end);
     }
 
     /// Returns true if the lane is beyond one of its watermarks.
     fn is_beyond(&self) -> bool {
         let [small, large] = self.classes.each_ref().map(ClassCounters::levels);
-        let classes = [(&self.classes[0].ceilings, small), (&self.classes[1].ceilings, large)];
+        let classes = [(&self.class_ceilings[0], small), (&self.class_ceilings[1], large)];
         let all = small.zip(large, u64::saturating_add);
         let is_over = |(ceilings, levels): (&Ceilings, Levels)| {
             let Levels { requested, allocated, blocks, .. } = levels;
@@ -390,14 +392,18 @@ impl Peaks {
         }
         bounds.inactive = bounds.inactive.min(outside.inactive_limit_bytes);
         let room = bounds.zip(sums, u64::saturating_sub);
-        let share = match self.seen.len() as u64 {
-            0 | 1 => room,
+        let lane_count = self.seen.len().max(1) as u64;
+        let share = match lane_count {
+            1 => room,
             // Fifteen divisions less for what most programs with several streams have.
             2 => room.zip(room, |room, _| room / 2),
-            lane_count => room.zip(room, |room, _| room / lane_count),
+            _ => room.zip(room, |room, _| room / lane_count),
         };
-        for (lane, levels) in self.seen_of(lanes.clone()) {
-            lane.set_watermarks(levels, &share);
+        // What the division leaves is not nothing: a lane may need room for one block again and again.
+        let rest = room.zip(share, |room, share| room - share * (lane_count - 1));
+        let beyond = self.seen_of(lanes.clone()).position(|(lane, _)| lane.is_beyond());
+        for (index, (lane, levels)) in self.seen_of(lanes.clone()).enumerate() {
+            lane.set_watermarks(levels, if Some(index) == beyond { &rest } else { &share });
         }
         fence(SeqCst);
         self.seen_of(lanes).for_each(|(lane, _)| lane.end_shares());

@@ -15,6 +15,22 @@ struct Lone {
     crossings: u32,
 }
 
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[test]
+fn what_different_threads_write_is_on_different_cache_lines() {
+    use std::mem::offset_of;
+    const LINE: usize = 64;
+    // The lane's calls, both, the lane's slow paths, refreshes.
+    let groups = [
+        offset_of!(LaneCounters, classes),
+        offset_of!(LaneCounters, shares),
+        offset_of!(LaneCounters, misses) / LINE * LINE,
+        offset_of!(LaneCounters, class_ceilings),
+    ];
+    assert_eq!(groups, [0, 2 * LINE, 3 * LINE, 4 * LINE]);
+    assert_eq!(size_of::<LaneCounters>(), 7 * LINE);
+}
+
 impl Lone {
     fn new() -> Self {
         let lone = Self::default();
@@ -87,7 +103,7 @@ fn what_was_shared_out_does_for_the_next_cycle() {
     let (mut lone, class) = (Lone::new(), SizeClass::Large);
     let mut cycle = |height| {
         (0..height).for_each(|_| lone.allocate(class));
-        let shares = lone.lane.classes.each_ref().map(|counters| format!("{:?}", counters.share));
+        let shares = format!("{:?}", lone.lane.shares);
         (0..height).for_each(|_| lone.free(class));
         shares
     };
@@ -228,6 +244,27 @@ fn a_lane_without_memory_gets_no_share() {
     assert_eq!(room(), 6, "half of it");
     lanes[0].set_held_bytes(0);
     assert_eq!(room(), 12);
+}
+
+/// Room for fewer blocks than there are lanes is not lost.
+#[test]
+fn the_lane_that_crosses_gets_what_the_division_leaves() {
+    let lanes = [LaneCounters::new(), LaneCounters::new(), LaneCounters::new()];
+    let mut peaks = Peaks::default();
+    let allocate = |lane: &LaneCounters| lane.on_allocate(SizeClass::Large, 1, 1);
+    for lane in &lanes {
+        lane.set_held_bytes(4);
+        (0..2).for_each(|_| assert_eq!(allocate(lane), Watermark::Crossed));
+    }
+    peaks.refresh(lanes.iter(), NOTHING, Turn::Alone);
+    for _ in 0..2 {
+        assert_eq!(lanes[1].on_free(SizeClass::Large, 1, 1), Watermark::Crossed);
+        peaks.refresh(lanes.iter(), NOTHING, Turn::Alone);
+    }
+    for _ in 0..2 {
+        assert_eq!(allocate(&lanes[1]), Watermark::Within);
+    }
+    assert_eq!(allocate(&lanes[1]), Watermark::Crossed, "the peak is passed");
 }
 
 /// Operations of a lane while the watermarks are set count against its share.

@@ -22,6 +22,7 @@ use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The most that may be live before the sums must be made.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct Ceilings {
     requested: AtomicU64,
     allocated: Ceiling,
@@ -38,7 +39,9 @@ struct Ceiling {
 }
 
 /// The fewest bytes that may be live (so the most that may be inactive) before the sums must be made.
+/// Each free reads the first field.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Floor {
     /// The fewest that may be live with the present pending bytes.
     current: AtomicU64,
@@ -63,6 +66,7 @@ pub(super) struct Pending {
 /// The most that a class may have live before levels are compared with their ceilings; 0 allocated
 /// bytes: not known.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Share {
     requested: AtomicU64,
     allocated: AtomicU64,
