@@ -137,6 +137,7 @@ macro_rules! cases {
             pool_blocks::a_pool_that_lends_serves_rather_than_fail
             races::threads_on_several_streams_refuse_each_other_nothing
             races::threads_on_one_stream_refuse_each_other_nothing
+            races::threads_in_a_limited_pool_refuse_each_other_nothing
             release::a_direct_free_gives_its_memory_back
             release::a_direct_free_leaves_what_is_shared
             release::trim_to_a_target

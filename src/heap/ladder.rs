@@ -24,6 +24,10 @@ use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::observe::Tallies;
 use crate::order::Step;
 
+/// How often a request that is about to be refused looks again because other threads have freed something
+/// meanwhile: they need nobody's turn for that.
+const MOST_TRIES: u32 = 16;
+
 impl Climb<'_> {
     /// Serves the request.
     #[cold]
@@ -95,7 +99,7 @@ impl Climb<'_> {
         ];
         self.look_for_capture();
         for rung in rungs {
-            if let Some(address) = rung(self)? {
+            if let Some(address) = rung(self).map_err(|error| self.refused(error))? {
                 return Ok(address);
             }
         }
@@ -104,7 +108,7 @@ impl Climb<'_> {
     }
 
     fn without_pressure(&self) -> Rung {
-        self.attempt(Pressure::None).result
+        self.attempt(Pressure::None)
     }
 
     fn after_draining_quarantine(&self) -> Rung {
@@ -124,21 +128,40 @@ impl Climb<'_> {
         {
             return Ok(None);
         }
-        self.attempt(Pressure::Waited).result
+        self.attempt(Pressure::Waited)
     }
 
     fn after_releasing(&self) -> Rung {
-        let Attempted { result, met_others } = self.attempt(Pressure::Releasing);
-        let is_enough = |result: &Rung| !matches!(result, Ok(None));
-        if !met_others || is_enough(&result) {
-            return result;
-        }
-        let serve = || self.device.backing.serve(self, Pressure::Releasing);
-        self.device.attempts.attempt_alone(serve, is_enough).unwrap_or(Ok(None))
+        self.attempt(Pressure::Releasing)
     }
 
-    fn attempt(&self, pressure: Pressure) -> Attempted<Rung> {
-        self.device.attempts.attempt(|| self.device.backing.serve(self, pressure))
+    /// Serves the request as far as `pressure` allows. Before it is refused, for lack of memory or by a
+    /// pool's limit, it waits for what other threads have under way and tries again.
+    fn attempt(&self, pressure: Pressure) -> Rung {
+        let is_last = pressure == Pressure::Releasing;
+        let is_refused = |result: &Rung| match result {
+            Ok(served) => served.is_none() && is_last,
+            Err(error) => error.limit.is_some(),
+        };
+        let may_be_refused = is_last || self.pool_limit_bytes() != u64::MAX;
+        let freed_bytes = || if may_be_refused { self.device.freed_bytes() } else { 0 };
+        let serve = || {
+            let mut tries_left = MOST_TRIES;
+            loop {
+                let freed_before = freed_bytes();
+                let result = self.device.backing.serve(self, pressure);
+                tries_left -= 1;
+                if !is_refused(&result) || tries_left == 0 || freed_bytes() == freed_before {
+                    return result;
+                }
+            }
+        };
+        let Attempted { result, met_others } = self.device.attempts.attempt(serve);
+        if !met_others || !is_refused(&result) {
+            return result;
+        }
+        let is_enough = |result: &Rung| !is_refused(result);
+        self.device.attempts.attempt_alone(serve, is_enough).unwrap_or(result)
     }
 
     fn after_asking_neighbours(&self) -> Rung {

@@ -11,7 +11,8 @@
 //! Requests are served from what the pool has free, on any of its streams, as without a limit. Close to
 //! the limit new memory is no larger than needed. If that is not enough, the pool's own free memory
 //! goes back first, unless a graph may write to it: unless the pool was ever begun for a capture.
-//! Then the request fails: nobody else's memory is released.
+//! Then the request fails: nobody else's memory is released. What other threads have under way is waited
+//! for before (`ladder`).
 
 use std::sync::Arc;
 
@@ -85,22 +86,22 @@ impl Climb<'_> {
             && self.device.pools.may_shrink(pool)
             && self.device.release(Choice::OfPool(pool)) > 0
             && account.room_bytes() >= bytes;
-        if has_shrunk { Ok(true) } else { Err(self.stopped_by_pool(&account, bytes)) }
+        if has_shrunk { Ok(true) } else { Err(self.beyond_pool_limit(&account, bytes)) }
     }
 
     /// Charges `bytes` to the request's private pool before they are asked for.
     pub(super) fn charge_pool(&self, bytes: u64) -> Result<Charge> {
         let account = self.pool_account();
         match &account {
-            Some(account) if !account.charge(bytes) => Err(self.stopped_by_pool(account, bytes)),
+            Some(account) if !account.charge(bytes) => Err(self.beyond_pool_limit(account, bytes)),
             _ => Ok(Charge { account, bytes }),
         }
     }
 
+    /// The error of an attempt for which the pool's limit does not allow `bytes` more.
     #[cold]
-    fn stopped_by_pool(&self, account: &PoolAccount, bytes: u64) -> Error {
-        account.refusals.fetch_add(1, Relaxed);
-        let limit = PartLimit {
+    fn beyond_pool_limit(&self, account: &PoolAccount, bytes: u64) -> Error {
+        Error::from(PartLimit {
             part: Part::Pool(account.id.0, account.id.1),
             device: self.device.ordinal,
             limit_bytes: account.limit_bytes.load(Relaxed),
@@ -108,8 +109,17 @@ impl Climb<'_> {
             live_blocks: 0,
             requested_bytes: self.requested_bytes,
             added_bytes: bytes,
-        };
-        self.device.stopped_by_limit(limit, self.stream)
+        })
+    }
+
+    /// The request fails with `error`. Counts and logs that if it is a limit's.
+    #[cold]
+    pub(super) fn refused(&self, error: Error) -> Error {
+        let Some(limit) = error.limit else { return error };
+        if let Some(account) = self.pool_account() {
+            account.refusals.fetch_add(1, Relaxed);
+        }
+        self.device.stopped_by_limit(*limit, self.stream)
     }
 }
 

@@ -8,12 +8,14 @@ use std::sync::{Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use genesis::base::StreamHandle;
 use genesis::base::size::MIB;
+use genesis::base::{Result, StreamHandle};
+use genesis::heap::{PoolId, Stream};
 use simgpu::Progress;
 
-use crate::support::{A, DEVICE, Random, Subject};
+use crate::support::{A, DEVICE, Random, Rig, Subject};
 
+const POOL: PoolId = PoolId(7, 8);
 const THREADS: usize = 16;
 /// So many of them have a block at a time: what the others have left must serve these.
 const LIVE: u64 = 4;
@@ -24,13 +26,39 @@ const HOLD: Duration = Duration::from_micros(100);
 const LEAST_BYTES: u64 = 12 * MIB;
 const MOST_BYTES: u64 = 32 * MIB;
 const STEP_BYTES: u64 = 2 * MIB;
+/// There is room for the largest of those live.
+const ROOM_BYTES: u64 = LIVE * MOST_BYTES;
 
 pub fn threads_on_several_streams_refuse_each_other_nothing(subject: Subject) {
-    refuse_nothing(subject, array::from_fn(|index| StreamHandle(A.0 + index * 0x100)));
+    let rig = start(subject, ROOM_BYTES);
+    let allocate = |bytes, stream| rig.heap.allocate(bytes, DEVICE, stream);
+    refuse_nothing(&rig, several_streams(), allocate);
+    rig.finish();
 }
 
 pub fn threads_on_one_stream_refuse_each_other_nothing(subject: Subject) {
-    refuse_nothing(subject, [A; THREADS]);
+    let rig = start(subject, ROOM_BYTES);
+    let allocate = |bytes, stream| rig.heap.allocate(bytes, DEVICE, stream);
+    refuse_nothing(&rig, [A; THREADS], allocate);
+    rig.finish();
+}
+
+/// A pool with a limit, from which no graph is captured, may give its own free memory back.
+pub fn threads_in_a_limited_pool_refuse_each_other_nothing(subject: Subject) {
+    let rig = start(subject, 2 * ROOM_BYTES);
+    rig.heap.hold_pool(DEVICE, POOL, false).unwrap();
+    rig.heap.set_pool_limit(DEVICE, POOL, Some(ROOM_BYTES)).unwrap();
+    for streams in [[A; THREADS], several_streams()] {
+        refuse_nothing(&rig, streams, |bytes, stream| {
+            rig.heap.allocate_from(POOL, bytes, DEVICE, Stream::lasting(stream))
+        });
+    }
+    rig.heap.release_pool(DEVICE, POOL).unwrap();
+    rig.finish();
+}
+
+fn several_streams() -> [StreamHandle; THREADS] {
+    array::from_fn(|index| StreamHandle(A.0 + index * 0x100))
 }
 
 /// The blocks that may still be made.
@@ -51,25 +79,32 @@ impl Permits {
     }
 }
 
-/// Each thread has one block after the other, on a device with room for the largest of those live.
-fn refuse_nothing(subject: Subject, streams: [StreamHandle; THREADS]) {
-    let mut plan = subject.plan().capacity(LIVE * MOST_BYTES);
+fn start(subject: Subject, capacity_bytes: u64) -> Rig {
+    let mut plan = subject.plan().capacity(capacity_bytes);
     plan.machine.progress = Progress::Automatic;
     plan.machine.detect_races = false;
     plan.machine.takes_time = true;
-    let rig = plan.start();
+    plan.start()
+}
+
+/// Each thread has one block after the other.
+fn refuse_nothing(
+    rig: &Rig,
+    streams: [StreamHandle; THREADS],
+    allocate: impl Fn(u64, StreamHandle) -> Result<u64> + Sync,
+) {
     let (refused, start) = (AtomicU64::new(0), Barrier::new(THREADS));
     let permits = Permits { left: Mutex::new(LIVE), given: Condvar::new() };
     thread::scope(|scope| {
         for (seed, stream) in (1..).zip(streams) {
-            let (rig, refused, start, permits) = (&rig, &refused, &start, &permits);
+            let (allocate, refused, start, permits) = (&allocate, &refused, &start, &permits);
             scope.spawn(move || {
                 let mut random = Random(seed);
                 start.wait();
                 for _ in 0..ROUNDS {
                     permits.take();
                     let steps = random.below((MOST_BYTES - LEAST_BYTES) / STEP_BYTES + 1);
-                    match rig.heap.allocate(LEAST_BYTES + steps * STEP_BYTES, DEVICE, stream) {
+                    match allocate(LEAST_BYTES + steps * STEP_BYTES, stream) {
                         Ok(address) => {
                             // The others go on.
                             thread::sleep(HOLD);
@@ -83,5 +118,4 @@ fn refuse_nothing(subject: Subject, streams: [StreamHandle; THREADS]) {
         }
     });
     assert_eq!(refused.into_inner(), 0);
-    rig.finish();
 }
