@@ -92,17 +92,30 @@ impl Extents {
         }
         found.free.reserve(count);
         self.find_free_in(climb.lane, climb, &mut found);
-        // While a stream may be capturing no event may be queried.
-        if !climb.device.pools.is_routing() {
-            let siblings = climb.device.lanes().filter(|lane| reach.includes(climb, lane));
-            for sibling in siblings {
-                drop(climb.device.poll_blocks(sibling));
-                if sibling.counters.inactive_bytes() >= self.store.granule_bytes() {
-                    self.find_free_in(sibling, climb, &mut found);
-                }
+        let may_lend = |lane: &Lane| reach.includes(climb, lane);
+        self.visit_siblings(climb, may_lend, |lane| self.find_free_in(lane, climb, &mut found));
+        found
+    }
+
+    /// Calls `visit` with each lane that `may_lend` memory and has some free; what other streams have done
+    /// with of its blocks becomes free before. Returns false, without a call, while a stream may be
+    /// capturing: no event may be queried then.
+    pub(super) fn visit_siblings(
+        &self,
+        climb: &Climb<'_>,
+        may_lend: impl Fn(&Lane) -> bool,
+        mut visit: impl FnMut(&Lane),
+    ) -> bool {
+        if climb.device.pools.is_routing() {
+            return false;
+        }
+        for lane in climb.device.lanes().filter(|lane| may_lend(lane)) {
+            drop(climb.device.poll_blocks(lane));
+            if lane.counters.inactive_bytes() >= self.store.granule_bytes() {
+                visit(lane);
             }
         }
-        found
+        true
     }
 
     /// [`Self::find_free`] in one lane.

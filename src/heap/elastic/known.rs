@@ -117,24 +117,20 @@ impl Extents {
         if extents.iter().all(|extent| extent.lane == own) {
             return true;
         }
-        // While a stream may be capturing no event may be queried.
-        if climb.device.pools.is_routing() {
-            return false;
-        }
-        for sibling in climb.device.lanes().filter(|lane| climb.is_in_household(lane)) {
-            drop(climb.device.poll_blocks(sibling));
-            let has_free = sibling.counters.inactive_bytes() >= self.store.granule_bytes();
-            let is_idle = || Part::IdleStreams.is_in() && climb.device.see_idle(sibling);
-            if has_free && !is_idle() {
-                sibling.want_fence(climb.number);
+        let may_lend = |lane: &Lane| climb.is_in_household(lane);
+        let ask = |lane: &Lane| {
+            if !(Part::IdleStreams.is_in() && climb.device.see_idle(lane)) {
+                lane.want_fence(climb.number);
             }
+        };
+        if !self.visit_siblings(climb, may_lend, ask) {
+            return false;
         }
         extents.sort_unstable_by_key(|extent| extent.lane);
         extents.chunk_by_mut(|one, other| one.lane == other.lane).all(|of_lane| {
             let lane = climb.device.heap.lanes.get(of_lane[0].lane);
-            let may_take = |lane: &&Lane| climb.is_in_household(lane);
-            of_lane[0].lane == own
-                || lane.filter(may_take).is_some_and(|lane| lane.lock().are_ready(of_lane))
+            let lender = lane.filter(|lane| may_lend(lane));
+            of_lane[0].lane == own || lender.is_some_and(|lane| lane.lock().are_ready(of_lane))
         })
     }
 
