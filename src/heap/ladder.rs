@@ -24,8 +24,8 @@ use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::observe::Tallies;
 use crate::order::Step;
 
-/// How often a request that is about to be refused looks again because other threads have freed something
-/// meanwhile: they need nobody's turn for that.
+/// How often a request that is about to be refused is tried at most, as long as other threads free blocks
+/// meanwhile. They need no turn (`attempts`) for that.
 const MOST_TRIES: u32 = 16;
 
 impl Climb<'_> {
@@ -144,7 +144,15 @@ impl Climb<'_> {
             Err(error) => error.limit.is_some(),
         };
         let may_be_refused = is_last || self.pool_limit_bytes() != u64::MAX;
-        let freed_bytes = || if may_be_refused { self.device.freed_bytes() } else { 0 };
+        let freed_bytes = || -> u64 {
+            if !may_be_refused {
+                return 0;
+            }
+            // At a pool's limit only the pool's own memory helps.
+            let may_help = |lane: &&Lane| is_last || lane.pool() == self.lane.pool();
+            let lanes = self.device.lanes().filter(may_help);
+            lanes.map(|lane| lane.counters.freed_total()).sum()
+        };
         let serve = || {
             let mut tries_left = MOST_TRIES;
             loop {

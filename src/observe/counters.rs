@@ -258,6 +258,11 @@ impl LaneCounters {
         self.classes.iter().map(|counters| counters.allocated_total.load(Relaxed)).sum()
     }
 
+    /// The bytes of all blocks that were freed so far.
+    pub fn freed_total(&self) -> u64 {
+        self.classes.iter().map(|counters| counters.allocated_freed.load(Relaxed)).sum()
+    }
+
     /// The most bytes that were ever live in the lane when sums were made, and now.
     pub fn live_peak(&self) -> u64 {
         self.peak_of(&self.snapshot())

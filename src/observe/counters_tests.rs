@@ -15,22 +15,6 @@ struct Lone {
     crossings: u32,
 }
 
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
-#[test]
-fn what_different_threads_write_is_on_different_cache_lines() {
-    use std::mem::offset_of;
-    const LINE: usize = 64;
-    // The lane's calls, both, the lane's slow paths, refreshes.
-    let groups = [
-        offset_of!(LaneCounters, classes),
-        offset_of!(LaneCounters, shares),
-        offset_of!(LaneCounters, misses) / LINE * LINE,
-        offset_of!(LaneCounters, class_ceilings),
-    ];
-    assert_eq!(groups, [0, 2 * LINE, 3 * LINE, 4 * LINE]);
-    assert_eq!(size_of::<LaneCounters>(), 7 * LINE);
-}
-
 impl Lone {
     fn new() -> Self {
         let lone = Self::default();
@@ -327,4 +311,20 @@ fn a_crowd_does_not_watch_the_peak_of_inactive_bytes() {
     assert_eq!(frees(Turn::Crowded, u64::MAX), (10, 0));
     assert_eq!(frees(Turn::Crowded, 8 * 512), (4, 0), "half of what the cache may have");
     assert_eq!(frees(Turn::Alone, u64::MAX), (0, 0));
+}
+
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[test]
+fn what_different_threads_write_is_on_different_cache_lines() {
+    use std::mem::offset_of;
+    const LINE: usize = 64;
+    // The lane's calls, both, the lane's slow paths, refreshes.
+    let groups = [
+        offset_of!(LaneCounters, classes),
+        offset_of!(LaneCounters, shares),
+        offset_of!(LaneCounters, misses) / LINE * LINE,
+        offset_of!(LaneCounters, class_ceilings),
+    ];
+    assert_eq!(groups, [0, 2 * LINE, 3 * LINE, 4 * LINE]);
+    assert_eq!(size_of::<LaneCounters>(), 7 * LINE);
 }

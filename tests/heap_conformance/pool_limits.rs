@@ -1,6 +1,7 @@
 //! Limits of private pools: what counts, and that nobody else pays.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use genesis::base::size::MIB;
 use genesis::base::{Part, Status};
@@ -153,9 +154,10 @@ pub fn threads_together_keep_a_pools_limit(subject: Subject) {
     plan.machine.progress = simgpu::Progress::Automatic;
     let rig = plan.start();
     rig.begin_limited(LIMIT_BYTES);
+    let refused = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let rig = &rig;
+            let (rig, refused) = (&rig, &refused);
             scope.spawn(move || {
                 let mut random = Random(thread);
                 let mut live = Vec::new();
@@ -164,7 +166,10 @@ pub fn threads_together_keep_a_pools_limit(subject: Subject) {
                     let stream = if random.below(2) == 0 { A } else { B };
                     match rig.heap.allocate(bytes, DEVICE, stream) {
                         Ok(address) => live.push(address),
-                        Err(error) => assert_eq!(error.status, Status::LimitReached, "{error}"),
+                        Err(error) => {
+                            assert_eq!(error.status, Status::LimitReached, "{error}");
+                            refused.fetch_add(1, Relaxed);
+                        }
                     }
                     let reserved_bytes = rig.heap.pool_usage(DEVICE, POOL).unwrap().reserved_bytes;
                     assert!(reserved_bytes <= LIMIT_BYTES, "{reserved_bytes}");
@@ -176,7 +181,9 @@ pub fn threads_together_keep_a_pools_limit(subject: Subject) {
             });
         }
     });
-    assert!(rig.pool_usage().refusals > 0);
+    let refused = refused.into_inner();
+    assert!(refused > 0);
+    assert_eq!(rig.pool_usage().refusals, refused, "a request that was tried again counts once");
     assert!(rig.machine.census().used_bytes <= LIMIT_BYTES);
     rig.end_limited();
     rig.finish();

@@ -30,17 +30,11 @@ const STEP_BYTES: u64 = 2 * MIB;
 const ROOM_BYTES: u64 = LIVE * MOST_BYTES;
 
 pub fn threads_on_several_streams_refuse_each_other_nothing(subject: Subject) {
-    let rig = start(subject, ROOM_BYTES);
-    let allocate = |bytes, stream| rig.heap.allocate(bytes, DEVICE, stream);
-    refuse_nothing(&rig, several_streams(), allocate);
-    rig.finish();
+    on_a_full_device(subject, several_streams());
 }
 
 pub fn threads_on_one_stream_refuse_each_other_nothing(subject: Subject) {
-    let rig = start(subject, ROOM_BYTES);
-    let allocate = |bytes, stream| rig.heap.allocate(bytes, DEVICE, stream);
-    refuse_nothing(&rig, [A; THREADS], allocate);
-    rig.finish();
+    on_a_full_device(subject, [A; THREADS]);
 }
 
 /// A pool with a limit, from which no graph is captured, may give its own free memory back.
@@ -54,6 +48,12 @@ pub fn threads_in_a_limited_pool_refuse_each_other_nothing(subject: Subject) {
         });
     }
     rig.heap.release_pool(DEVICE, POOL).unwrap();
+    rig.finish();
+}
+
+fn on_a_full_device(subject: Subject, streams: [StreamHandle; THREADS]) {
+    let rig = start(subject, ROOM_BYTES);
+    refuse_nothing(&rig, streams, |bytes, stream| rig.heap.allocate(bytes, DEVICE, stream));
     rig.finish();
 }
 
