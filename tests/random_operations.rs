@@ -25,6 +25,8 @@ mod list;
 mod operation;
 #[path = "random_operations/oracle.rs"]
 mod oracle;
+#[path = "random_operations/overtaken.rs"]
+mod overtaken;
 #[cfg(feature = "shuttle")]
 #[path = "random_operations/schedules.rs"]
 mod schedules;
@@ -43,7 +45,7 @@ use genesis::base::size::MIB;
 use genesis::config::PoolType;
 
 use list::{Header, List};
-use operation::{Extent, Operation};
+use operation::Operation;
 use oracle::Oracle;
 use support::{Random, Rig, tier};
 use worker::{Conduct, Worker};
@@ -61,6 +63,9 @@ const PART_ON_EVERY_CHANGE: u64 = 20;
 /// Short lists of each strategy, and their operations.
 const SHORT_LISTS: u64 = 100;
 const SHORT_LIST_OPERATIONS: u64 = 1_000;
+/// Lists that are overtaken, and their operations.
+const OVERTAKEN_LISTS: u64 = 400;
+const OVERTAKEN_OPERATIONS: u64 = 500;
 /// The lists of a nightly round whose seeds nobody has named.
 const ROUND_LISTS: u64 = 1_000;
 /// Its runs of several threads, and the operations of all threads of a run.
@@ -124,6 +129,13 @@ fn arena_debugged() {
 #[test]
 fn elastic_debugged() {
     run_debugged(PoolType::Elastic, "elastic_debugged");
+}
+
+/// Short lists, whose thread is overtaken by another one at each of its driver calls.
+#[test]
+fn overtaken_lists() {
+    let seed = Seed::pick("overtaken_lists");
+    overtake_lists(seed.value..seed.value + part_of(OVERTAKEN_LISTS));
 }
 
 /// Lists that failed once.
@@ -256,7 +268,7 @@ fn run_threads(header: &Header, random: &mut Random, (threads, operations): (u64
     let rig = header.start(&clock);
     let oracle = Arc::new(Oracle::new(DEVICES));
     let is_debugged = rig.heap.is_debugging();
-    let extent = Extent { faults: false, is_elastic: header.pool_type() == PoolType::Elastic };
+    let extent = header.extent(false);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let mut random = Random(random.next());
@@ -299,6 +311,21 @@ fn run_lists(seeds: Range<u64>) {
         let mut header = Header::draw(&mut random, pool_type, real_bytes);
         header.most_live = 4 << random.below(6);
         succeed(&List::draw(&mut random, header, (SHORT_LIST_OPERATIONS, faults)), seed).finish();
+    }
+}
+
+/// Runs the list that each of the seeds means, and another thread beside it.
+fn overtake_lists(seeds: Range<u64>) {
+    for value in seeds {
+        let _seed = Seed { value, test: "overtaken_lists" };
+        let mut random = Random(value);
+        let pool_type = PoolType::ALL[random.below(PoolType::ALL.len() as u64) as usize];
+        let real_bytes = random.below(4) == 0;
+        let mut header = Header::draw(&mut random, pool_type, real_bytes);
+        header.at_once = random.below(2) == 0;
+        header.most_live = 4 << random.below(6);
+        let list = List::draw(&mut random, header, (OVERTAKEN_OPERATIONS, false));
+        overtaken::run(&list, random);
     }
 }
 

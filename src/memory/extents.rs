@@ -27,7 +27,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::communication::Communication;
-use super::searches::Searches;
 use super::strays::{LanesAstray, Strays};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -112,8 +111,6 @@ pub struct ExtentTable {
     left_bytes: [u64; 2],
     last_number: u64,
     shadow_count: usize,
-    /// Searches for free extents.
-    pub searches: Searches,
     strays: Strays,
     count: usize,
 }
@@ -132,7 +129,6 @@ impl ExtentTable {
             left_bytes: [0; 2],
             last_number: 0,
             shadow_count: 0,
-            searches: Searches::default(),
             strays: Strays::default(),
             count: 0,
         }
@@ -141,6 +137,11 @@ impl ExtentTable {
     /// How many extents there are.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// All ids are below this.
+    pub fn end_id(&self) -> ExtentId {
+        self.table.len() as ExtentId
     }
 
     /// How many shadows there are.
@@ -182,7 +183,7 @@ impl ExtentTable {
             is_set_aside: false,
         };
         self.count += 1;
-        let id = match self.unused.pop() {
+        match self.unused.pop() {
             Some(id) => {
                 self.table[id as usize] = Some(extent);
                 id
@@ -191,9 +192,7 @@ impl ExtentTable {
                 self.table.push(Some(extent));
                 self.table.len() as ExtentId - 1
             }
-        };
-        self.searches.add(id);
-        id
+        }
     }
 
     /// Sets whether the extent's only view is registered; returns with whom, if it was before.

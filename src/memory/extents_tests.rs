@@ -139,17 +139,6 @@ fn strays_are_known_by_where_they_first_lived() {
     extents.validate().unwrap();
 }
 
-#[test]
-fn a_search_knows_what_it_marked() {
-    let (mut extents, [small, large]) = pair();
-    let first = extents.searches.begin();
-    extents.searches.mark(small, first, 5);
-    assert_eq!(extents.searches.index_in(first, small), Some(5));
-    assert_eq!(extents.searches.index_in(first, large), None);
-    let second = extents.searches.begin();
-    assert_eq!(extents.searches.index_in(second, small), None);
-}
-
 /// Each thing that may break, and a word of the message.
 #[test]
 fn what_is_broken_is_named() {

@@ -8,7 +8,6 @@ mod extent_store;
 mod extents;
 mod ledger;
 mod neighbours;
-mod searches;
 mod segment_store;
 mod shared_pages;
 mod strays;

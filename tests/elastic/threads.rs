@@ -4,6 +4,7 @@
 //! seen by a ledger of all, and by the heap's own check at the end.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,12 +15,16 @@ use genesis::config::LogLevel;
 use simgpu::{Call, Progress, Work};
 
 use crate::ADDRESSES;
+use crate::support::overtaking::overtake;
 use crate::support::{A, B, C, DEVICE, Random, Rig};
 
 const CAPACITY_BYTES: u64 = 128 * MIB;
 const THREADS: usize = 4;
 const STREAMS: [StreamHandle; THREADS] = [A, B, C, StreamHandle(0xD000)];
 const OPERATIONS: usize = 20_000;
+/// Runs in which a thread is overtaken, and its operations.
+const OVERTAKEN_RUNS: usize = 20;
+const OVERTAKEN_OPERATIONS: usize = 1_000;
 /// What all threads together may keep live, in bytes: what moving memory can always serve, or
 /// so much that now and then it cannot.
 const LIVE_BYTES: [u64; 2] = [CAPACITY_BYTES / 4 * 3, CAPACITY_BYTES / 8 * 7];
@@ -41,6 +46,34 @@ fn on_one_stream() {
     run("on_one_stream", [A; THREADS], Progress::Manual);
 }
 
+/// Two of them, one of which takes its steps where the other one calls the driver. They use the same streams,
+/// which have nothing to do.
+#[test]
+fn one_overtaken_by_another() {
+    let seed = seed();
+    println!("GENESIS_TEST_SEED={seed} cargo test --test elastic threads::one_overtaken");
+    let mut random = Random(seed);
+    for _ in 0..OVERTAKEN_RUNS {
+        let mut plan = ADDRESSES.plan().capacity(CAPACITY_BYTES);
+        plan.machine.progress = Progress::Automatic;
+        plan.settings.log = LogLevel::Off;
+        plan.settings.stream_ids = genesis::config::StreamIds::Off;
+        let rig = plan.start();
+        let (ledger, live_bytes) = (Mutex::default(), AtomicU64::new(0));
+        let mut workers = [(); 2]
+            .map(|()| Worker::new(&rig, &ledger, &live_bytes, Random(random.next()), &STREAMS));
+        let [overtaken, overtaking] = &mut workers;
+        let all = || (0..OVERTAKEN_OPERATIONS).for_each(|_| overtaken.step());
+        overtake(&rig, Random(random.next()), all, |steps| {
+            steps.for_each(|()| overtaking.step());
+        });
+        for worker in workers {
+            worker.end();
+        }
+        rig.finish();
+    }
+}
+
 fn run(test: &str, streams: [StreamHandle; THREADS], progress: Progress) {
     let seed = seed();
     println!("GENESIS_TEST_SEED={seed} cargo test --test elastic threads::{test}");
@@ -59,17 +92,19 @@ fn run_once(seed: u64, streams: [StreamHandle; THREADS], progress: Progress, tak
     let rig = plan.start();
     let (ledger, live_bytes) = (Mutex::default(), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for stream in streams {
-            let worker = Worker {
-                rig: rig.clone(),
-                ledger: &ledger,
-                live_bytes: &live_bytes,
-                random: Random(random.next()),
-                stream,
-                live: Vec::new(),
-                served: 0,
-            };
-            scope.spawn(move || worker.run());
+        for stream in &streams {
+            let mut worker = Worker::new(
+                &rig,
+                &ledger,
+                &live_bytes,
+                Random(random.next()),
+                slice::from_ref(stream),
+            );
+            scope.spawn(move || {
+                (0..OPERATIONS).for_each(|_| worker.step());
+                let served = worker.end();
+                assert!(served > OPERATIONS / 100, "{served} requests were served");
+            });
         }
     });
     let usage = rig.usage();
@@ -88,31 +123,69 @@ struct Worker<'a> {
     /// Of all threads.
     live_bytes: &'a AtomicU64,
     random: Random,
-    stream: StreamHandle,
+    /// Its blocks are on one of these.
+    streams: &'a [StreamHandle],
     live: Vec<(u64, u64)>,
     served: usize,
+    steps: usize,
+    /// Of a hundred steps of this phase, those that allocate.
+    allocations: u64,
+    most_live_bytes: u64,
 }
 
-impl Worker<'_> {
-    fn run(mut self) {
-        let mut allocations = 0;
-        let mut most_live_bytes = 0;
-        for operation in 0..OPERATIONS {
-            if operation % PHASE == 0 {
-                allocations = 30 + 40 * self.random.below(2);
-                most_live_bytes = LIVE_BYTES[usize::from(self.random.below(8) == 0)];
-                std::thread::yield_now();
-            }
-            match self.random.below(100) {
-                part if part < allocations => self.allocate(most_live_bytes),
-                0..85 => self.free(),
-                _ => drop(self.rig.machine.advance(0, self.stream.0, 4).unwrap()),
+impl<'a> Worker<'a> {
+    fn new(
+        rig: &Rig,
+        ledger: &'a Mutex<BTreeMap<u64, u64>>,
+        live_bytes: &'a AtomicU64,
+        random: Random,
+        streams: &'a [StreamHandle],
+    ) -> Self {
+        let rig = rig.clone();
+        let live = Vec::new();
+        let [served, steps] = [0; 2];
+        let [allocations, most_live_bytes] = [0; 2];
+        Self {
+            rig,
+            ledger,
+            live_bytes,
+            random,
+            streams,
+            live,
+            served,
+            steps,
+            allocations,
+            most_live_bytes,
+        }
+    }
+
+    fn step(&mut self) {
+        if self.steps.is_multiple_of(PHASE) {
+            self.allocations = 30 + 40 * self.random.below(2);
+            self.most_live_bytes = LIVE_BYTES[usize::from(self.random.below(8) == 0)];
+            std::thread::yield_now();
+        }
+        self.steps += 1;
+        match self.random.below(100) {
+            part if part < self.allocations => self.allocate(self.most_live_bytes),
+            0..85 => self.free(),
+            _ => {
+                let stream = self.draw_stream();
+                self.rig.machine.advance(0, stream.0, 4).unwrap();
             }
         }
+    }
+
+    fn draw_stream(&mut self) -> StreamHandle {
+        self.streams[self.random.below(self.streams.len() as u64) as usize]
+    }
+
+    /// Frees everything; returns how many requests were served.
+    fn end(mut self) -> usize {
         while !self.live.is_empty() {
             self.free();
         }
-        assert!(self.served > OPERATIONS / 100, "{} requests were served", self.served);
+        self.served
     }
 
     fn allocate(&mut self, most_live_bytes: u64) {
@@ -124,11 +197,12 @@ impl Worker<'_> {
         if self.live_bytes.load(Relaxed) + bytes > most_live_bytes {
             return self.free();
         }
-        match self.rig.heap.allocate(bytes, DEVICE, self.stream) {
+        let stream = self.draw_stream();
+        match self.rig.heap.allocate(bytes, DEVICE, stream) {
             Ok(address) => {
                 self.claim(address, bytes);
                 let machine = &self.rig.machine;
-                machine.touch(0, self.stream.0, Work::write(address, bytes, "")).unwrap();
+                machine.touch(0, stream.0, Work::write(address, bytes, "")).unwrap();
                 self.live.push((address, bytes));
                 self.live_bytes.fetch_add(bytes, Relaxed);
                 self.served += 1;

@@ -42,6 +42,9 @@ pub struct Header {
     pub strategy: String,
     /// Real bytes, or addresses only.
     pub real_bytes: bool,
+    /// Streams do what they are given at once, or stand still until they are told.
+    #[serde(default)]
+    pub at_once: bool,
     /// So many blocks are live at most.
     pub most_live: usize,
     /// Options and their values.
@@ -62,13 +65,18 @@ impl Header {
             (name.to_string(), values[random.below(2) as usize].to_owned())
         };
         let options = START_OPTIONS.iter().map(choose).collect();
-        let most_live = Conduct::ALONE.most_live;
-        Self { strategy: format!("{pool_type:?}"), real_bytes, most_live, options }
+        let (at_once, most_live) = (false, Conduct::ALONE.most_live);
+        Self { strategy: format!("{pool_type:?}"), real_bytes, at_once, most_live, options }
     }
 
     pub fn pool_type(&self) -> PoolType {
         let is_named = |known: &PoolType| format!("{known:?}") == self.strategy;
         PoolType::ALL.iter().copied().find(is_named).expect("a strategy")
+    }
+
+    /// What operations on it may be drawn of: also driver calls that fail, if `faults` is set.
+    pub fn extent(&self, faults: bool) -> Extent {
+        Extent { faults, is_elastic: self.pool_type() == PoolType::Elastic }
     }
 
     /// Starts a heap with a clock that counts in milliseconds.
@@ -77,7 +85,7 @@ impl Header {
         let mut plan: Plan = Subject::new(self.pool_type(), store).plan();
         plan = plan.devices(DEVICES, CAPACITY_BYTES);
         plan.settings.log = LogLevel::Off;
-        plan.machine.progress = Progress::Manual;
+        plan.machine.progress = if self.at_once { Progress::Automatic } else { Progress::Manual };
         for (name, value) in &self.options {
             genesis::config::set(&mut plan.settings, name, value, false).unwrap();
         }
@@ -88,7 +96,7 @@ impl Header {
 
 impl List {
     pub fn draw(random: &mut Random, header: Header, (count, faults): (u64, bool)) -> Self {
-        let extent = Extent { faults, is_elastic: header.pool_type() == PoolType::Elastic };
+        let extent = header.extent(faults);
         let operations = (0..count).map(|_| Operation::draw(random, extent)).collect();
         Self { header, operations }
     }

@@ -60,11 +60,11 @@ fn perform(
 ) {
     let mut random = Random(seed);
     let pool_type = choose(&mut random);
-    let header = Header::draw(&mut random, pool_type, false);
+    let mut header = Header::draw(&mut random, pool_type, false);
+    header.at_once = random.below(2) == 0;
     let (clock, oracle) = (Arc::new(AtomicU64::new(0)), Arc::new(Oracle::new(DEVICES)));
     let rig = header.start(&clock);
-    let is_elastic = pool_type == PoolType::Elastic;
-    let extent = Extent { faults: random.below(2) == 0, is_elastic };
+    let extent = header.extent(random.below(2) == 0);
     let conduct = Conduct { most_live: MOST_LIVE, ..Conduct::AMONG_OTHERS };
     let threads = (0..2 + random.below(2)).map(|_| {
         let mut random = Random(random.next());

@@ -8,6 +8,7 @@
 #![allow(dead_code)] // each test binary uses a part of it
 
 pub mod host_memory;
+pub mod overtaking;
 pub mod replay;
 #[cfg(feature = "shuttle")]
 pub mod schedules;

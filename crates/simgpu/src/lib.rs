@@ -7,7 +7,8 @@
 //!
 //! It is made for testing allocators, so it has instruments that a GPU lacks:
 //! - a race detector with vector clocks ([`Machine::touch`], [`Machine::take_violations`]);
-//! - scripted faults ([`Machine::faults`]);
+//! - scripted faults ([`Machine::faults`]), and a place before each call at which other threads may go
+//!   on ([`Machine::before_each_call`]);
 //! - counts of calls and virtual driver time by published prices ([`Machine::usage`],
 //!   [`Prices`]);
 //! - an inventory ([`Machine::census`]) and a check of itself ([`Machine::validate`]).

@@ -8,8 +8,9 @@
 //! microsecond. The few that programs make all the time skip the lock where they would change
 //! nothing: see `quiet`.
 
+use std::fmt::{self, Debug, Formatter};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -25,12 +26,16 @@ use crate::state::State;
 /// would be meant.
 const LEAST_REAL_NS: u64 = 10_000;
 
+/// What is done before each call; see [`Machine::before_each_call`].
+struct Before(Box<dyn Fn(Call) + Send + Sync>);
+
 /// A simulated machine. All methods may be called from any thread.
 #[derive(Debug)]
 pub struct Machine {
     store: StoreKind,
     /// What calls cost, if they take time.
     real_costs: Option<CostTable>,
+    before: OnceLock<Before>,
     /// What is known without the lock.
     pub(crate) quiet: Arc<Quiet>,
     /// Where threads wait that found a queue full.
@@ -50,7 +55,14 @@ impl Machine {
         let real_costs = config.takes_time.then(|| config.costs.clone());
         let state = State::new(config)?;
         let (quiet, room) = (Arc::clone(&state.quiet), Arc::clone(&state.room));
-        Ok(Arc::new(Self { store, real_costs, quiet, room, state: Mutex::new(state) }))
+        Ok(Arc::new(Self {
+            store,
+            real_costs,
+            before: OnceLock::new(),
+            quiet,
+            room,
+            state: Mutex::new(state),
+        }))
     }
 
     /// What the machine was made of.
@@ -61,6 +73,12 @@ impl Machine {
     /// Which store the machine has.
     pub fn store(&self) -> StoreKind {
         self.store
+    }
+
+    /// From now on calls `before` in each thread that makes a driver call, before the call has done
+    /// anything: to let other threads go on there. Only the first one that is set counts.
+    pub fn before_each_call(&self, before: impl Fn(Call) + Send + Sync + 'static) {
+        let _ = self.before.set(Before(Box::new(before)));
     }
 
     /// The state, for what is not a driver call.
@@ -74,6 +92,9 @@ impl Machine {
 
     /// The state, for a driver call in `context`: counted, charged, and subject to the script.
     pub(crate) fn enter(&self, context: u32, call: Call) -> Result<Locked<'_>> {
+        if let Some(Before(before)) = self.before.get() {
+            before(call);
+        }
         self.take_time(call);
         let mut state = self.lock();
         state.count(context, call)?;
@@ -157,7 +178,16 @@ impl Machine {
     ) -> bool {
         let quiet = &*self.quiet;
         // Asked first: what is read afterwards was written before the machine became quiet.
-        quiet.is_set() && is_known(quiet) && quiet.count(context, call)
+        self.before.get().is_none()
+            && quiet.is_set()
+            && is_known(quiet)
+            && quiet.count(context, call)
+    }
+}
+
+impl Debug for Before {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Before")
     }
 }
 

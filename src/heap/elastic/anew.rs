@@ -7,7 +7,7 @@
 
 use super::super::state::{Climb, Extents};
 use super::Outcome;
-use super::gather::{Found, FreeExtent};
+use super::gather::FreeExtent;
 use crate::base::size::SizeClass;
 
 /// So many extents are under way at a time: other threads of the lane find the rest of its memory.
@@ -58,8 +58,7 @@ impl Extents {
 
     /// The lane's wholly free extents for large blocks that came into being there, by address.
     fn own_free_extents(&self, climb: &Climb<'_>) -> Vec<FreeExtent> {
-        let search = self.store.extents().searches.begin();
-        let mut found = Found { search, free: Vec::new() };
+        let mut found = self.found_nothing();
         self.find_free_in(climb.lane, climb, &mut found);
         let extents = self.store.extents();
         found.free.retain(|free| {

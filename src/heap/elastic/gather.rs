@@ -47,12 +47,12 @@ struct Stray {
     origin: u64,
 }
 
-/// The wholly free extents that a request may take.
+/// The wholly free extents that a request may take, none of them twice.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The number of the search: extents are marked with it.
-    pub(super) search: u64,
     pub(super) free: Vec<FreeExtent>,
+    /// By id: 0, or the extent's place in the list, counted from 1.
+    places: Vec<u32>,
 }
 
 /// An extent without a home that is about to be mapped elsewhere, and the home it left.
@@ -77,24 +77,26 @@ pub(super) struct Taken {
 }
 
 impl Extents {
-    /// Lists and marks the wholly free extents that the request may take: the lane's own, and those
+    /// Lists the wholly free extents that the request may take: the lane's own, and those
     /// of siblings within `reach` that have nothing to do, or that a fence covers. Others are asked for
     /// one. What other streams have done with of the siblings' blocks becomes free before. None in a
     /// private pool, whose memory never moves.
     pub(super) fn find_free(&self, climb: &Climb<'_>, reach: Reach) -> Found {
-        let (search, count) = {
-            let mut extents = self.store.extents();
-            (extents.searches.begin(), extents.count())
-        };
-        let mut found = Found { search, free: Vec::new() };
+        let mut found = self.found_nothing();
         if climb.lane.pool().is_private() {
             return found;
         }
-        found.free.reserve(count);
         self.find_free_in(climb.lane, climb, &mut found);
         let may_lend = |lane: &Lane| reach.includes(climb, lane);
         self.visit_siblings(climb, may_lend, |lane| self.find_free_in(lane, climb, &mut found));
         found
+    }
+
+    /// What a search begins with.
+    pub(super) fn found_nothing(&self) -> Found {
+        let extents = self.store.extents();
+        let (count, end) = (extents.count(), extents.end_id() as usize);
+        Found { free: Vec::with_capacity(count), places: vec![0; end] }
     }
 
     /// Calls `visit` with each lane that `may_lend` memory and has some free; what other streams have done
@@ -130,29 +132,22 @@ impl Extents {
     }
 
     /// Adds to `found` what the request may take of `lane` and is not yet in there. Returns true if
-    /// nothing else of the lane is free. What was found before stays: its marks are indices of the list.
+    /// nothing else of the lane is free.
     fn add_ready(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) -> bool {
         let is_own = lane.index == climb.lane.index;
         let mut is_all = true;
-        let start = found.free.len();
         let state = lane.lock();
-        let mut extents = self.store.extents();
+        let extents = self.store.extents();
         state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
             let epoch = state.blocks.get(slot).freed_epoch;
             if !is_own && state.fence.readiness(epoch) == Readiness::NotYet {
                 is_all = false;
                 return;
             }
-            if extents.searches.index_in(found.search, id).is_some() {
-                return;
-            }
             let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
             let lane = lane.index;
-            found.free.push(FreeExtent { id, bytes, lane, address, slot, to: None });
+            found.add(FreeExtent { id, bytes, lane, address, slot, to: None });
         });
-        for (index, free) in found.free.iter().enumerate().skip(start) {
-            extents.searches.mark(free.id, found.search, index as u32);
-        }
         is_all
     }
 
@@ -347,6 +342,24 @@ impl Stray {
 }
 
 impl Found {
+    /// Adds an extent that is not in there. Or a look at another lane has found it before it moved.
+    fn add(&mut self, free: FreeExtent) {
+        let id = free.id as usize;
+        if self.places.len() <= id {
+            self.places.resize(id + 1, 0);
+        }
+        if self.places[id] == 0 {
+            self.free.push(free);
+            self.places[id] = self.free.len() as u32;
+        }
+    }
+
+    /// The index of the extent `id` in the list.
+    #[inline]
+    pub(super) fn index_of(&self, id: ExtentId) -> Option<usize> {
+        (*self.places.get(id as usize)? as usize).checked_sub(1)
+    }
+
     /// Those that a block of `class` may take.
     pub(super) fn usable_for(&self, class: SizeClass) -> impl Iterator<Item = &FreeExtent> {
         let largest_bytes = match class {
@@ -393,4 +406,26 @@ pub(super) fn choose(
         chosen.push(taken);
     }
     chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::NO_SLOT;
+
+    #[test]
+    fn an_extent_is_found_once() {
+        let mut found = Found { free: Vec::new(), places: vec![0; 2] };
+        let of =
+            |id, address| FreeExtent { id, bytes: 1, lane: 0, address, slot: NO_SLOT, to: None };
+        for extent in [of(1, 0), of(7, 1), of(1, 2), of(0, 3)] {
+            found.add(extent);
+        }
+        let addresses: Vec<u64> = found.free.iter().map(|extent| extent.address).collect();
+        assert_eq!(addresses, [0, 1, 3]);
+        assert_eq!(
+            [1, 7, 0, 2, 8].map(|id| found.index_of(id)),
+            [Some(0), Some(1), Some(2), None, None]
+        );
+    }
 }

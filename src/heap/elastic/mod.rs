@@ -53,6 +53,7 @@ pub use growth::extent_sizes;
 use std::sync::Arc;
 
 use super::choice::Choice;
+use super::lane::LaneState;
 use super::loading::Loading;
 use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
 use crate::base::DeviceOrdinal;
@@ -63,7 +64,7 @@ use crate::config::{LogLevel, Settings};
 use crate::driver::{self, Device, HandleOptions};
 use crate::memory::{ExtentId, ExtentStore, Refusal, State};
 use crate::observe::DeviceEvents;
-use ablation::Part::{Gather, HighestForSmall, PassOver, Recall};
+use ablation::Part::{Gather, HighestForSmall, PassOver};
 use addresses::no_addresses;
 use area::Laid;
 use gather::{Found, FreeExtent, Moved, Taken, choose, whole_blocks_of};
@@ -75,9 +76,6 @@ use window::{Part, Walls, Wanted, Window};
 const MOST_TRIES: usize = 16;
 /// Or it may take what was to be moved; the request looks for other memory so many times.
 const MOST_OVERTAKEN: usize = 64;
-
-/// The number of no search for free extents.
-const NO_SEARCH: u64 = u64::MAX;
 
 /// What came of one try to get memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,36 +233,34 @@ impl Extents {
     /// The cheapest window. It passes over views whose extents are in use only if more than the
     /// limit would otherwise be held.
     fn choose_window(&self, climb: &Climb<'_>, found: &Found, growth: &Growth) -> Option<Window> {
-        let find = |walls: Walls| {
-            let state = climb.lane.lock();
-            let wanted = Wanted {
+        let find = |state: &LaneState, walls: Walls<'_>| {
+            state.find_window(&Wanted {
                 class: SizeClass::of(climb.block_bytes),
                 bytes: climb.block_bytes,
                 granule_bytes: self.store.granule_bytes(),
-                free: &found.free,
-                search: if Recall.is_in() { found.search } else { NO_SEARCH },
+                found,
                 walls,
-            };
-            state.find_window(&self.store.extents(), &wanted)
+            })
         };
-        let window = find(Walls::BusyViews)?;
+        let window = find(&climb.lane.lock(), Walls::BusyViews)?;
         let created_bytes = |window: &Window| match window.bare_bytes {
             0 => 0,
             bare_bytes => bare_bytes.saturating_sub(self.bytes_outside(climb, window, found)),
         };
         let least_bytes = created_bytes(&window);
-        if least_bytes > growth.room_bytes && !climb.lane.pool().is_private() {
+        if least_bytes <= growth.room_bytes {
+            return Some(window);
+        }
+        if !climb.lane.pool().is_private() {
             climb.keep_fence();
         }
-        if least_bytes > growth.room_bytes
-            && PassOver.is_in()
-            && let Some(other) = find(Walls::ViewsInUse)
-            && created_bytes(&other) < least_bytes
-            && self.clear(climb, &other)
-        {
-            return Some(other);
+        if !PassOver.is_in() {
+            return Some(window);
         }
-        Some(window)
+        let other = find(&climb.lane.lock(), Walls::ViewsInUse(&self.store.extents()));
+        let is_better =
+            |other: &Window| created_bytes(other) < least_bytes && self.clear(climb, other);
+        other.filter(is_better).or(Some(window))
     }
 
     /// The found extents that can be mapped into the window: those that are not in it.

@@ -23,8 +23,8 @@
 //! limit would otherwise be held ([`Walls::ViewsInUse`]): the views are then unmapped.
 
 use super::super::lane::LaneState;
-use super::ablation::Part::OldestFirst;
-use super::gather::FreeExtent;
+use super::ablation::Part::{OldestFirst, Recall};
+use super::gather::Found;
 use crate::base::size::SizeClass;
 use crate::memory::{Block, ExtentId, ExtentTable, NO_SLOT, State, View};
 
@@ -35,12 +35,12 @@ const BARE_COST: u64 = 4;
 pub(super) const USUAL_PARTS: usize = 64;
 
 /// Which views of extents in use end a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Walls {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Walls<'a> {
     /// All of them.
     BusyViews,
-    /// Those through which work may still be under way; the others count as bare.
-    ViewsInUse,
+    /// Those through which work may still be under way, as the table shows; the others count as bare.
+    ViewsInUse(&'a ExtentTable),
 }
 
 /// What a search looks for.
@@ -49,10 +49,9 @@ pub(super) struct Wanted<'a> {
     pub(super) class: SizeClass,
     pub(super) bytes: u64,
     pub(super) granule_bytes: u64,
-    /// The wholly free extents, found by `search`.
-    pub(super) free: &'a [FreeExtent],
-    pub(super) search: u64,
-    pub(super) walls: Walls,
+    /// The wholly free extents.
+    pub(super) found: &'a Found,
+    pub(super) walls: Walls<'a>,
 }
 
 /// One part of a window.
@@ -112,7 +111,7 @@ impl Window {
 impl LaneState {
     /// The cheapest window for `wanted`; `None` if the lane's addresses have none. Linear in the
     /// number of blocks of the class.
-    pub(super) fn find_window(&self, extents: &ExtentTable, wanted: &Wanted<'_>) -> Option<Window> {
+    pub(super) fn find_window(&self, wanted: &Wanted<'_>) -> Option<Window> {
         let mut search = Search::new(wanted);
         for &head in &self.areas {
             if self.blocks.get(head).class != wanted.class {
@@ -121,7 +120,7 @@ impl LaneState {
             let mut slot = head;
             while slot != NO_SLOT {
                 let block = self.blocks.get(slot);
-                match self.part(extents, wanted, block) {
+                match self.part(wanted, block) {
                     Some(part) => search.add(part),
                     None => search.end_chain(),
                 }
@@ -137,17 +136,19 @@ impl LaneState {
 
     /// The block as a part of a window; `None` if it is a wall.
     #[inline]
-    fn part(&self, extents: &ExtentTable, wanted: &Wanted<'_>, block: &Block) -> Option<Part> {
+    fn part(&self, wanted: &Wanted<'_>, block: &Block) -> Option<Part> {
         let Block { address, bytes, state, links, .. } = *block;
         let kind = match state {
             State::Free => Kind::Free,
             State::Unmapped => Kind::Bare,
             State::Shadow => {
                 let left = links[0];
-                match extents.searches.index_in(wanted.search, left) {
-                    Some(index) => Kind::Shadow(index),
-                    None if self.may_clear(extents, wanted, left, address) => Kind::Bare,
-                    None => return None,
+                match (wanted.found.index_of(left), wanted.walls) {
+                    (Some(index), _) if Recall.is_in() => Kind::Shadow(index),
+                    (_, Walls::ViewsInUse(extents)) if self.may_clear(extents, left, address) => {
+                        Kind::Bare
+                    }
+                    _ => return None,
                 }
             }
             _ => return None,
@@ -158,18 +159,11 @@ impl LaneState {
     /// Returns true if the view at `address`, left by the blocks of `extent`, may be unmapped for
     /// the window.
     #[inline]
-    fn may_clear(
-        &self,
-        extents: &ExtentTable,
-        wanted: &Wanted<'_>,
-        extent: ExtentId,
-        address: u64,
-    ) -> bool {
+    fn may_clear(&self, extents: &ExtentTable, extent: ExtentId, address: u64) -> bool {
         let is_idle = |view: &View| view.address == address && self.fence.is_idle(view.left_epoch);
-        wanted.walls == Walls::ViewsInUse
-            && extents
-                .get(extent)
-                .is_some_and(|extent| extent.home.is_some() && extent.shadows.iter().any(is_idle))
+        extents
+            .get(extent)
+            .is_some_and(|extent| extent.home.is_some() && extent.shadows.iter().any(is_idle))
     }
 }
 
@@ -305,6 +299,6 @@ impl<'a> Search<'a> {
         let mut found: Vec<usize> = window.shadows().map(|(index, _)| index).collect();
         found.sort_unstable();
         found.windows(2).all(|pair| pair[0] != pair[1])
-            && found.iter().all(|&index| !window.contains(self.wanted.free[index].address))
+            && found.iter().all(|&index| !window.contains(self.wanted.found.free[index].address))
     }
 }

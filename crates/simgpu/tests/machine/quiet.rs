@@ -1,7 +1,8 @@
 //! Calls without the lock return, count and change the same as calls under it. Random calls are
 //! made to two machines; one is never quiet, because its script has a rule that never strikes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use simgpu::{Call, CaptureMode, Code, Config, Machine, Progress, StoreKind, Target, Times, Work};
 
@@ -109,7 +110,7 @@ fn calls_of_many_threads_are_all_counted() {
     const THREADS: u64 = 20;
     const ROUNDS: u64 = 1000;
     let machine = machine();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let stream = machine.stream_create(0, false).unwrap();
@@ -129,4 +130,30 @@ fn calls_of_many_threads_are_all_counted() {
     let costs = machine.config().costs;
     let price = |call: Call| usage.count(call) * costs.get(call).base_ns();
     assert_eq!(usage.driver_nanoseconds, Call::ALL.map(price).into_iter().sum::<u64>());
+}
+
+#[test]
+fn what_is_told_of_each_call_is_told_in_its_thread_and_first() {
+    let machine = machine();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (stream, event) =
+        (machine.stream_create(0, false).unwrap(), machine.event_create(0, false).unwrap());
+    let (known, asked) = (Arc::clone(&told), Arc::downgrade(&machine));
+    machine.before_each_call(move |call| {
+        // The machine can be used meanwhile.
+        let count = asked.upgrade().unwrap().usage(0).unwrap().count(call);
+        known.lock().unwrap().push((thread::current().id(), call, count));
+    });
+    // Only the first counts.
+    machine.before_each_call(|_| unreachable!());
+    machine.event_record(0, event, stream).unwrap();
+    let other = thread::scope(|scope| {
+        let query = scope.spawn(|| {
+            machine.event_query(0, event).unwrap();
+            thread::current().id()
+        });
+        query.join().unwrap()
+    });
+    let own = thread::current().id();
+    assert_eq!(*told.lock().unwrap(), [(own, Call::EventRecord, 0), (other, Call::EventQuery, 0)]);
 }
