@@ -122,8 +122,9 @@ impl DeviceHeap<'_> {
     /// is ready for every stream. Returns true if so. Only if the stream certainly exists.
     pub(super) fn see_idle(self, lane: &Lane) -> bool {
         let key = lane.key();
-        let stream = self.existing_stream(lane);
-        let Some(stream) = stream.filter(|_| !self.may_capture()) else { return false };
+        let Some(stream) = self.existing_stream(lane) else { return false };
+        // To query a stream that is captured invalidates the capture.
+        let Ok(_wait) = self.begin_wait() else { return false };
         // A program may destroy its own contexts, with their streams.
         let in_ours = |state: &LaneGuard<'_>| state.context == OWN_CONTEXT;
         let Some(mut state) = lane.lock_for(key).filter(in_ours) else { return false };

@@ -1,5 +1,5 @@
-//! The gate between waits and captures: every wait for a device and every release of memory passes
-//! here, and fails while a stream may be captured (`captures` has the rules).
+//! The gate between waits and captures: every wait for a device, every query of a stream and every
+//! release of memory passes here, and fails while a stream may be captured (`captures` has the rules).
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl DeviceHeap<'_> {
         self.captures.let_waits_end();
     }
 
-    /// Begins a wait for the device or a release of memory; it lasts until the result is dropped.
+    /// Begins a wait for the device, a query of a stream or a release of memory; it lasts until the result is dropped.
     /// Fails while a stream of the device may be captured.
     pub(super) fn begin_wait(self) -> driver::Result<Wait> {
         begin_wait(&self.captures, || self.may_capture())
