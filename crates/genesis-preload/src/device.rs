@@ -12,9 +12,12 @@
 //! becomes free there in one of these ways:
 //!
 //! - after a fence (`fence`): nothing uses it any more;
-//! - from another stream, behind an event for which Genesis makes our stream wait. That call is
-//!   counted (Genesis gets its `cuStreamWaitEvent` from us). While more waits are queued than the
-//!   host has seen end, a block is handed out only after our stream was waited for.
+//! - from another stream, behind an event for which Genesis makes our stream wait.
+//!
+//! That call is counted, and so is one that fills new memory there, which Genesis does for
+//! `GENESIS_DEBUG=poison`: it gets its `cuStreamWaitEvent` and `cuMemsetD8Async` from us. While more of
+//! them are queued than the host has seen end, a block is handed out only after our stream was waited
+//! for.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -22,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 
 use crate::driver_api::{Driver, PER_THREAD, SUCCESS, UNKNOWN, driver};
 use crate::freed::Freed;
+use crate::symbols::FOR_GENESIS;
 
 /// The most devices that are served.
 const MOST_DEVICES: usize = 64;
@@ -32,10 +36,10 @@ pub(crate) struct Device {
     context: AtomicUsize,
     /// The stream for `cudaMalloc`; 0: not made yet.
     stream: AtomicUsize,
-    /// How many waits were queued on that stream.
-    queued_waits: AtomicUsize,
+    /// How many waits and fills were queued on that stream.
+    queued: AtomicUsize,
     /// How many of them have ended.
-    ended_waits: AtomicUsize,
+    ended: AtomicUsize,
     /// True once its memory is gone with its context.
     is_lost: AtomicBool,
     /// True while the program has replaced the default memory pool by one of its own.
@@ -48,8 +52,8 @@ static DEVICES: [Device; MOST_DEVICES] = [const {
     Device {
         context: AtomicUsize::new(0),
         stream: AtomicUsize::new(0),
-        queued_waits: AtomicUsize::new(0),
-        ended_waits: AtomicUsize::new(0),
+        queued: AtomicUsize::new(0),
+        ended: AtomicUsize::new(0),
         is_lost: AtomicBool::new(false),
         has_other_pool: AtomicBool::new(false),
         freed: Freed::new(),
@@ -62,8 +66,8 @@ static SEEN: AtomicUsize = AtomicUsize::new(0);
 /// True once any device's memory is gone with its context.
 static IS_ANY_LOST: AtomicBool = AtomicBool::new(false);
 
-/// True if Genesis tells us when it makes a stream wait.
-static OBSERVES: AtomicBool = AtomicBool::new(false);
+/// Which of the functions that Genesis alone gets ([`FOR_GENESIS`]) it has got, as a bit set.
+static HAS_GOT: AtomicUsize = AtomicUsize::new(0);
 
 /// The device that a call works on.
 pub(crate) enum Place {
@@ -222,15 +226,16 @@ impl Device {
     /// Waits until all memory that has come to our stream is idle; returns true if it is.
     #[inline]
     pub(crate) fn settle(&self) -> bool {
-        // A wait is counted before the memory behind it can be handed out to any thread.
-        let queued = self.queued_waits.load(Acquire);
-        if queued == self.ended_waits.load(Relaxed) && OBSERVES.load(Relaxed) {
+        // Each is counted before the memory behind it can be handed out to any thread.
+        let queued = self.queued.load(Acquire);
+        let has_got_all = || HAS_GOT.load(Relaxed) == (1 << FOR_GENESIS.len()) - 1;
+        if queued == self.ended.load(Relaxed) && has_got_all() {
             return true;
         }
         let has_ended =
             driver().is_some_and(|driver| driver.wait_for_stream(self.stream.load(Acquire)));
         if has_ended {
-            self.ended_waits.fetch_max(queued, Relaxed);
+            self.ended.fetch_max(queued, Relaxed);
         }
         has_ended
     }
@@ -270,16 +275,16 @@ impl Device {
     }
 }
 
-/// Genesis has our function for making a stream wait.
-pub(crate) fn observe_waits() {
-    OBSERVES.store(true, Relaxed);
+/// Genesis has got our function of that index among [`FOR_GENESIS`].
+pub(crate) fn observe(index: usize) {
+    HAS_GOT.fetch_or(1 << index, Relaxed);
 }
 
-/// Genesis has just made `stream` wait, in a call that has not returned yet.
-pub(crate) fn note_wait(stream: usize) {
+/// Genesis has just queued a wait or a fill on `stream`, in a call that has not returned yet.
+pub(crate) fn note_queued(stream: usize) {
     for_each_seen(|device| {
         if device.stream.load(Relaxed) == stream {
-            device.queued_waits.fetch_add(1, Release);
+            device.queued.fetch_add(1, Release);
         }
     });
 }

@@ -6,7 +6,8 @@
 //! mean what they mean to the caller. These lookups go on as well:
 //! - with RTLD_NEXT, and of a symbol that the caller defines itself: it is another interposer,
 //!   which wants the function below its own (or CUDA's library, which so finds its own functions);
-//! - by Genesis, which gets the real functions, except `cuStreamWaitEvent`: see [`device`];
+//! - by Genesis, which gets the real functions, except `cuStreamWaitEvent` and `cuMemsetD8Async`: see
+//!   [`device`];
 //! - of a function that is absent: it stays absent.
 //!
 //! [`device`]: crate::device
@@ -18,9 +19,6 @@ use std::ptr;
 use crate::elf::Object;
 use crate::real_dlsym::{self, DLSYM, DLVSYM, next_symbol};
 use crate::{device, genesis, loader, next, process, replacements, report, symbols};
-
-/// The row whose replacement Genesis alone gets.
-const OBSERVED: usize = symbols::row("cuStreamWaitEvent");
 
 /// The decision about a lookup, in two registers.
 #[repr(C)]
@@ -217,7 +215,8 @@ unsafe fn decide(
     let asker = Object::containing(caller);
     let has = |symbol| asker.is_some_and(|asker| asker.symbol(symbol).is_some());
     let is_for_genesis = has(genesis::MARK);
-    if is_for_genesis != (row == OBSERVED) || has(name) {
+    let observed = symbols::FOR_GENESIS.iter().position(|&observed| observed == row);
+    if is_for_genesis != observed.is_some() || has(name) {
         return Choice::ASK;
     }
     report::saw_cuda();
@@ -239,8 +238,8 @@ unsafe fn decide(
     if next::function(row).is_none() {
         return Choice::decided(next_symbol(name));
     }
-    if row == OBSERVED {
-        device::observe_waits();
+    if let Some(index) = observed {
+        device::observe(index);
     }
     Choice::decided(replacements::of(row))
 }

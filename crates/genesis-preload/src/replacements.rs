@@ -70,7 +70,8 @@ replacements! {
     watched:
         cuCtxDestroy, cuCtxDestroy_v2, cuCtxSynchronize, cuCtxSynchronize_v2,
         cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, cuDeviceSetMemPool,
-        cuGreenCtxDestroy, cuMemSetMemPool, cuStreamBeginCapture, cuStreamBeginCaptureToGraph,
+        cuGreenCtxDestroy, cuMemSetMemPool, cuMemsetD8Async, cuStreamBeginCapture,
+        cuStreamBeginCaptureToGraph,
         cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCapture_ptsz, cuStreamBeginCapture_v2,
         cuStreamBeginCapture_v2_ptsz, cuStreamBeginRecaptureToGraph,
         cuStreamBeginRecaptureToGraph_ptsz, cuStreamDestroy, cuStreamDestroy_v2,

@@ -68,6 +68,7 @@ symbols! {
     cuMemHostAlloc;
     cuMemPoolSetAccess;
     cuMemSetMemPool;
+    cuMemsetD8Async;
     cuMipmappedArrayCreate;
     cuPointerGetAttribute;
     cuPointerGetAttributes;
@@ -127,6 +128,10 @@ symbols! {
 /// How many there are.
 pub(crate) const COUNT: usize = NAMES.len();
 
+/// The rows of functions that Genesis alone gets from us, to tell us what it queues on a stream:
+/// programs call CUDA's own.
+pub(crate) const FOR_GENESIS: [usize; 2] = [row("cuStreamWaitEvent"), row("cuMemsetD8Async")];
+
 /// The row of the symbol `name`, which must be in the list: for constants.
 pub(crate) const fn row(name: &str) -> usize {
     position(&NAMES, name).expect("a symbol of that name")
@@ -140,7 +145,7 @@ pub(crate) fn find(name: &CStr) -> Option<usize> {
 /// The row of the symbol that the driver's plain name `plain` means for a program of CUDA
 /// `version`; `is_per_thread` if the program's default streams are per thread.
 pub(crate) fn find_plain(plain: &CStr, version: c_int, is_per_thread: bool) -> Option<usize> {
-    let meant = SYMBOLS.iter().enumerate().filter(|(_, symbol)| {
+    let meant = SYMBOLS.iter().enumerate().filter(|(row, symbol)| {
         let name = symbol.name.to_bytes();
         let (stem, has_suffix) = match name.strip_suffix(b"_ptsz") {
             Some(stem) => (stem, true),
@@ -150,6 +155,7 @@ pub(crate) fn find_plain(plain: &CStr, version: c_int, is_per_thread: bool) -> O
         stem == plain.to_bytes()
             && has_suffix == (is_per_thread && has_stream(plain))
             && symbol.since <= version
+            && !FOR_GENESIS.contains(row)
     });
     meant.max_by_key(|(_, symbol)| symbol.since).map(|(row, _)| row)
 }
@@ -227,6 +233,10 @@ mod tests {
         assert_eq!(meant(c"cuCtxSynchronize", 13_000, false), Some(c"cuCtxSynchronize_v2"));
         assert_eq!(meant(c"cuStreamDestroy", 12_000, true), Some(c"cuStreamDestroy_v2"));
         assert_eq!(meant(c"cuCtxDestroy", 13_000, false), Some(c"cuCtxDestroy_v2"));
-        assert_eq!(meant(c"cuMemcpy", 13_000, false), None);
+        for is_per_thread in [false, true] {
+            for name in [c"cuMemcpy", c"cuStreamWaitEvent", c"cuMemsetD8Async"] {
+                assert_eq!(meant(name, 13_000, is_per_thread), None);
+            }
+        }
     }
 }

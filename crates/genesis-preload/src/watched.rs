@@ -198,6 +198,19 @@ pub(crate) unsafe extern "C" fn cuStreamWaitEvent(
     flags: c_uint,
 ) -> c_int {
     let status = real!(cuStreamWaitEvent(stream, event, flags));
-    device::note_wait(stream);
+    device::note_queued(stream);
+    status
+}
+
+/// As Genesis calls it: new memory is filled.
+#[allow(non_snake_case)] // as above
+pub(crate) unsafe extern "C" fn cuMemsetD8Async(
+    address: u64,
+    value: u8,
+    bytes: usize,
+    stream: usize,
+) -> c_int {
+    let status = real!(cuMemsetD8Async(address, value, bytes, stream));
+    device::note_queued(stream);
     status
 }

@@ -80,3 +80,12 @@ fn threads_that_do_everything_at_once() {
         }
     }
 }
+
+/// What `cudaMalloc` gives is filled before any stream can write to it.
+#[test]
+fn threads_that_are_debugged() {
+    const ROUNDS: &str = "20";
+    let mut command = command(&compile("crowd_debugged", "crowd"));
+    command.arg(ROUNDS).env("GENESIS_DEBUG", "all").env("SIMCUDA_STORE", "bytes");
+    assert_eq!(run(command.env("SIMCUDA_MEMORY", "6GiB")), "");
+}

@@ -6,7 +6,10 @@
 
 #include <pthread.h>
 
-enum { THREADS = 4, SHARED = 64, OWN = 16, ROUNDS = 4000 };
+enum { THREADS = 4, SHARED = 64, OWN = 16 };
+
+/* Of each thread: the first argument, if there is one. */
+static int rounds = 4000;
 
 /* Blocks for any thread, handed on by atomic exchange. */
 static void *shared[SHARED];
@@ -26,7 +29,7 @@ static void *work(void *seed) {
     void *own[OWN] = {NULL};
     CHECK_OK(cudaSetDevice(0));
     CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         state = state * 1664525u + 1013904223u;
         uint32_t draw = state >> 8;
         size_t bytes = draw % 5 ? (size_t)(draw % 4096 + 1) * 64 : (draw % 64 + 1) * MIB;
@@ -52,7 +55,8 @@ static void *work(void *seed) {
     return NULL;
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+    if (count > 1) rounds = atoi(arguments[1]);
     pthread_t threads[THREADS];
     for (uintptr_t index = 0; index < THREADS; index++) {
         CHECK_OK(pthread_create(&threads[index], NULL, work, (void *)(index + 1)));
