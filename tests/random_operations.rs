@@ -320,12 +320,12 @@ fn overtake_lists(seeds: Range<u64>) {
         let _seed = Seed { value, test: "overtaken_lists" };
         let mut random = Random(value);
         let pool_type = PoolType::ALL[random.below(PoolType::ALL.len() as u64) as usize];
-        let real_bytes = random.below(4) == 0;
+        let (real_bytes, faults) = (random.below(4) == 0, random.below(2) == 0);
         let mut header = Header::draw(&mut random, pool_type, real_bytes);
         header.at_once = random.below(2) == 0;
         header.most_live = 4 << random.below(6);
-        let list = List::draw(&mut random, header, (OVERTAKEN_OPERATIONS, false));
-        overtaken::run(&list, random);
+        let list = List::draw(&mut random, header, (OVERTAKEN_OPERATIONS, faults));
+        overtaken::run(&list, random, faults);
     }
 }
 

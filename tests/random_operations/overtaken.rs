@@ -11,12 +11,17 @@ use crate::support::overtaking::overtake;
 use crate::support::{Random, Rig};
 use crate::worker::{Conduct, Worker};
 
-/// Performs `list` on a new heap. What the other thread does is drawn.
-pub fn run(list: &List, mut random: Random) {
+/// Performs `list` on a new heap. What the other thread does is drawn. Driver calls of both fail, if
+/// `faults` is set.
+pub fn run(list: &List, mut random: Random, faults: bool) {
     let (clock, oracle) = (Arc::new(AtomicU64::new(0)), Arc::new(Oracle::new(DEVICES)));
     let rig = list.header.start(&clock);
     let conduct = Conduct { most_live: list.header.most_live, ..Conduct::AMONG_OTHERS };
-    let worker = || Worker::new(rig.clone(), oracle.clone(), conduct, clock.clone());
+    let worker = || {
+        let mut worker = Worker::new(rig.clone(), oracle.clone(), conduct, clock.clone());
+        worker.meets_faults = faults;
+        worker
+    };
     let steps = Random(random.next());
     let overtaken = || {
         let mut worker = worker();
@@ -25,12 +30,13 @@ pub fn run(list: &List, mut random: Random) {
     };
     overtake(&rig, steps, overtaken, |steps| {
         let mut worker = worker();
-        let extent = list.header.extent(false);
+        let extent = list.header.extent(faults);
         for () in steps {
             perform(&mut worker, &rig, &Operation::draw(&mut random, extent));
         }
         worker.finish();
     });
+    rig.machine.faults().clear();
     oracle.compare(&rig);
     rig.finish();
 }
