@@ -8,7 +8,8 @@ use genesis::base::size::{KIB, MIB};
 use genesis::config::{LogLevel, PoolType};
 use simgpu::{Call, Code, Progress, StoreKind, Target, Times};
 
-use crate::support::{A, B, C, DEVICE, Random, Subject, tier};
+use crate::support::overtaking::overtake;
+use crate::support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 use crate::{make_ready, plan_of, subjects, whole_step};
 
 /// The calls by which memory is made ready.
@@ -93,14 +94,7 @@ fn requests_meanwhile_are_right() {
                         let (rig, mut random) = (&rig, Random(seed * 8 + thread as u64));
                         scope.spawn(move || {
                             let mut live = Vec::new();
-                            for _ in 0..60 {
-                                let bytes = 1 + (random.below(12 * MIB) >> random.below(12));
-                                live.push(rig.allocate_and_touch(bytes, stream));
-                                if random.below(3) == 0 {
-                                    let chosen = random.below(live.len() as u64) as usize;
-                                    rig.free(live.swap_remove(chosen));
-                                }
-                            }
+                            (0..60).for_each(|_| request(rig, &mut random, stream, &mut live));
                             live.into_iter().for_each(|block| rig.free(block));
                         });
                     }
@@ -112,6 +106,48 @@ fn requests_meanwhile_are_right() {
                 rig.finish();
             }
         }
+    }
+}
+
+/// The same, before each call of the thread that makes it ready.
+#[test]
+fn requests_before_each_call_are_right() {
+    for subject in subjects() {
+        let plan = plan_of(subject);
+        for seed in 0..tier::some_or_all(3, 30) {
+            let mut start = subject.plan();
+            start.machine.progress = Progress::Automatic;
+            let rig = start.start();
+            rig.heap.expect(&plan).unwrap();
+            let random = Random(seed);
+            overtake(
+                &rig,
+                random.clone(),
+                || make_ready(&rig, &plan).unwrap(),
+                |steps| {
+                    let (mut random, mut live) = (random, Vec::new());
+                    for () in steps {
+                        let stream = [A, B, C][random.below(3) as usize];
+                        request(&rig, &mut random, stream, &mut live);
+                    }
+                    live.into_iter().for_each(|block| rig.free(block));
+                },
+            );
+            println!("{subject:?}, seed {seed}");
+            rig.check();
+            whole_step(&rig);
+            rig.finish();
+        }
+    }
+}
+
+/// Allocates a block, which is added to `live`, and sometimes frees one.
+fn request(rig: &Rig, random: &mut Random, stream: StreamHandle, live: &mut Vec<u64>) {
+    let bytes = 1 + (random.below(12 * MIB) >> random.below(12));
+    live.push(rig.allocate_and_touch(bytes, stream));
+    if random.below(3) == 0 {
+        let chosen = random.below(live.len() as u64) as usize;
+        rig.free(live.swap_remove(chosen));
     }
 }
 
