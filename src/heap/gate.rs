@@ -49,8 +49,8 @@ impl DeviceHeap<'_> {
         self.captures.let_waits_end();
     }
 
-    /// Begins a wait for the device, a query of a stream or a release of memory; it lasts until the result is dropped.
-    /// Fails while a stream of the device may be captured.
+    /// Begins a wait for the device, a query of a stream or a release of memory; it lasts until the
+    /// result is dropped. Fails while a stream of the device may be captured.
     pub(super) fn begin_wait(self) -> driver::Result<Wait> {
         begin_wait(&self.captures, || self.may_capture())
     }

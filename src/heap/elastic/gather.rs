@@ -342,7 +342,8 @@ impl Stray {
 }
 
 impl Found {
-    /// Adds an extent that is not in there. Or a look at another lane has found it before it moved.
+    /// Adds an extent, unless it is in there: a lane may be looked at twice, and an extent may have moved
+    /// on since another lane was.
     fn add(&mut self, free: FreeExtent) {
         let id = free.id as usize;
         if self.places.len() <= id {
