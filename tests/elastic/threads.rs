@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use genesis::base::size::{KIB, MIB};
 use genesis::base::{Status, StreamHandle};
-use genesis::config::LogLevel;
+use genesis::config::{LogLevel, StreamIds};
 use simgpu::{Call, Progress, Work};
 
 use crate::ADDRESSES;
@@ -46,8 +46,8 @@ fn on_one_stream() {
     run("on_one_stream", [A; THREADS], Progress::Manual);
 }
 
-/// Two of them, one of which takes its steps where the other one calls the driver. They use the same streams,
-/// which have nothing to do.
+/// Two threads, one of which takes its steps where the other one calls the driver. They use the same
+/// streams, which have nothing to do.
 #[test]
 fn one_overtaken_by_another() {
     let seed = seed();
@@ -57,7 +57,7 @@ fn one_overtaken_by_another() {
         let mut plan = ADDRESSES.plan().capacity(CAPACITY_BYTES);
         plan.machine.progress = Progress::Automatic;
         plan.settings.log = LogLevel::Off;
-        plan.settings.stream_ids = genesis::config::StreamIds::Off;
+        plan.settings.stream_ids = StreamIds::Off;
         let rig = plan.start();
         let (ledger, live_bytes) = (Mutex::default(), AtomicU64::new(0));
         let mut workers = [(); 2]
@@ -116,7 +116,7 @@ fn run_once(seed: u64, streams: [StreamHandle; THREADS], progress: Progress, tak
     rig.finish();
 }
 
-/// A thread's program: blocks of any size on one stream, as many as there is room for.
+/// A thread's program: blocks of any size on its streams, as many as there is room for.
 struct Worker<'a> {
     rig: Rig,
     ledger: &'a Mutex<BTreeMap<u64, u64>>,
