@@ -309,6 +309,7 @@ fn run_lists(seeds: Range<u64>) {
         let pool_type = PoolType::ALL[random.below(PoolType::ALL.len() as u64) as usize];
         let (real_bytes, faults) = (random.below(4) == 0, random.below(2) == 0);
         let mut header = Header::draw(&mut random, pool_type, real_bytes);
+        header.at_once = random.below(2) == 0;
         header.most_live = 4 << random.below(6);
         succeed(&List::draw(&mut random, header, (SHORT_LIST_OPERATIONS, faults)), seed).finish();
     }

@@ -23,6 +23,8 @@ struct Overtaker {
     done: Receiver<()>,
     /// It is still taking some.
     is_under_way: bool,
+    /// How many steps it was asked for.
+    steps: u64,
     random: Random,
 }
 
@@ -33,6 +35,7 @@ impl Overtaker {
             return;
         }
         let count = self.random.below(END_STEPS);
+        self.steps += count;
         self.is_under_way =
             self.ask.send(count).is_ok() && self.done.recv_timeout(MOST_WAIT).is_err();
     }
@@ -77,10 +80,12 @@ pub fn overtake(
 ) {
     let (ask, asked) = channel();
     let (tell, done) = channel();
-    let overtaker = Overtaker { ask, done, is_under_way: false, random };
-    let overtaker = Arc::new(Mutex::new(Some(overtaker)));
     thread::scope(|scope| {
-        scope.spawn(move || overtaking(Steps { asked, tell, left: None }));
+        scope.spawn(move || overtaking(Steps { asked, tell, left: Some(0) }));
+        // Until it is ready, as the answer to none. If it fails before, so does this.
+        let _ = done.recv();
+        let overtaker = Overtaker { ask, done, is_under_way: false, steps: 0, random };
+        let overtaker = Arc::new(Mutex::new(Some(overtaker)));
         let (thread, known) = (thread::current().id(), Arc::clone(&overtaker));
         rig.machine.before_each_call(move |_| {
             if thread::current().id() == thread
@@ -91,6 +96,8 @@ pub fn overtake(
         });
         let _end = End(&overtaker);
         overtaken();
+        let steps = lock(&overtaker).as_ref().map_or(0, |overtaker| overtaker.steps);
+        assert!(steps > 0, "a thread that is never overtaken shows nothing");
     });
 }
 

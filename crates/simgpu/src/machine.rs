@@ -35,6 +35,7 @@ pub struct Machine {
     store: StoreKind,
     /// What calls cost, if they take time.
     real_costs: Option<CostTable>,
+    /// What tests do before each call; then no call skips the lock.
     before: OnceLock<Before>,
     /// What is known without the lock.
     pub(crate) quiet: Arc<Quiet>,
@@ -176,12 +177,12 @@ impl Machine {
         call: Call,
         is_known: impl FnOnce(&Quiet) -> bool,
     ) -> bool {
+        if self.before.get().is_some() {
+            return false;
+        }
         let quiet = &*self.quiet;
         // Asked first: what is read afterwards was written before the machine became quiet.
-        self.before.get().is_none()
-            && quiet.is_set()
-            && is_known(quiet)
-            && quiet.count(context, call)
+        quiet.is_set() && is_known(quiet) && quiet.count(context, call)
     }
 }
 

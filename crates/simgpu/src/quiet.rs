@@ -1,8 +1,8 @@
 //! Calls without the lock, while nothing goes on.
 //!
 //! A machine is *quiet* while all of this holds: streams advance by themselves, none is held or
-//! captures, nothing is queued, no fault is scripted, and no race is looked for. Then all work
-//! there ever was has completed. So every event that was recorded, and not in a capture, is
+//! captures, nothing is queued, no fault is scripted, no race is looked for, and no test is told of
+//! each call. Then all work there ever was has completed. So every event that was recorded, and not in a capture, is
 //! complete. To record one without timing again, or to wait on it, changes nothing that could be
 //! observed: such calls are only counted. Programs make them for every block that several
 //! streams share; their threads would hardly meet in a real driver, and do not meet at the

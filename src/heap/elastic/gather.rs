@@ -48,7 +48,7 @@ struct Stray {
 }
 
 /// The wholly free extents that a request may take, none of them twice.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) free: Vec<FreeExtent>,
     /// By id: 0, or the extent's place in the list, counted from 1.
@@ -82,17 +82,17 @@ impl Extents {
     /// one. What other streams have done with of the siblings' blocks becomes free before. None in a
     /// private pool, whose memory never moves.
     pub(super) fn find_free(&self, climb: &Climb<'_>, reach: Reach) -> Found {
-        let mut found = self.found_nothing();
         if climb.lane.pool().is_private() {
-            return found;
+            return Found::default();
         }
+        let mut found = self.found_nothing();
         self.find_free_in(climb.lane, climb, &mut found);
         let may_lend = |lane: &Lane| reach.includes(climb, lane);
         self.visit_siblings(climb, may_lend, |lane| self.find_free_in(lane, climb, &mut found));
         found
     }
 
-    /// What a search begins with.
+    /// What a search begins with: nothing, and room for all extents.
     pub(super) fn found_nothing(&self) -> Found {
         let extents = self.store.extents();
         let (count, end) = (extents.count(), extents.end_id() as usize);
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn an_extent_is_found_once() {
-        let mut found = Found { free: Vec::new(), places: vec![0; 2] };
+        let mut found = Found::default();
         let of =
             |id, address| FreeExtent { id, bytes: 1, lane: 0, address, slot: NO_SLOT, to: None };
         for extent in [of(1, 0), of(7, 1), of(1, 2), of(0, 3)] {

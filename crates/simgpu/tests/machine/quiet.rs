@@ -133,7 +133,7 @@ fn calls_of_many_threads_are_all_counted() {
 }
 
 #[test]
-fn what_is_told_of_each_call_is_told_in_its_thread_and_first() {
+fn each_call_is_told_in_its_thread_before_it_is_made() {
     let machine = machine();
     let told = Arc::new(Mutex::new(Vec::new()));
     let (stream, event) =
