@@ -1638,11 +1638,14 @@ genesis_status genesis_stream_forget(genesis_stream stream);
 // to the driver, which would break the capture. Calls nest. A capture within a private pool that
 // was begun needs no call.
 //
+// Called by the thread that captures. Its own requests are refused if memory is short; those of other
+// threads wait for the end of the capture then, for at most 200 ms.
+//
 // Waits at most 100 ms for another thread that is waiting for the device.
 genesis_status genesis_capture_begin(int device);
 
 // Tells the library that the capture on `device` (-1: on each device) announced by
-// genesis_capture_begin has ended or failed. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if none was
+// genesis_capture_begin, in the same thread if possible, has ended or failed. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if none was
 // announced.
 genesis_status genesis_capture_end(int device);
 

@@ -86,6 +86,8 @@ macro_rules! cases {
             contexts::a_device_that_joins_a_wait_may_capture
             captures::a_capture_that_was_told_of_is_left_alone
             captures::a_capture_that_was_seen_is_left_alone
+            captures::a_request_waits_for_another_threads_captures
+            captures::callbacks_are_asked_again_after_a_capture
             captures::a_free_that_meets_a_capture_keeps_its_memory
             captures::blocks_of_another_threads_default_stream_do_not_pile_up
             captures::blocks_recorded_on_a_capturing_stream_do_not_pile_up
@@ -169,6 +171,7 @@ macro_rules! cases {
     (naive) => {
         tests! {
             streams::the_driver_waits_for_recorded_streams
+            captures::what_a_capture_kept_goes_back
         }
     };
     (keeping) => {

@@ -24,6 +24,9 @@ pub extern "C" fn genesis_stream_forget(stream: genesis_stream) -> Status {
 /// to the driver, which would break the capture. Calls nest. A capture within a private pool that
 /// was begun needs no call.
 ///
+/// Called by the thread that captures. Its own requests are refused if memory is short; those of other
+/// threads wait for the end of the capture then, for at most 200 ms.
+///
 /// Waits at most 100 ms for another thread that is waiting for the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_capture_begin(device: c_int) -> Status {
@@ -31,7 +34,7 @@ pub extern "C" fn genesis_capture_begin(device: c_int) -> Status {
 }
 
 /// Tells the library that the capture on `device` (-1: on each device) announced by
-/// genesis_capture_begin has ended or failed. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if none was
+/// genesis_capture_begin, in the same thread if possible, has ended or failed. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if none was
 /// announced.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_capture_end(device: c_int) -> Status {

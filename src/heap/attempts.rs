@@ -19,7 +19,8 @@ use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::sync::{IS_MODEL, thread_local, waiting};
 
 /// How long a thread waits for others, at most. In a model time stands still.
-const MOST_PATIENCE: Duration = if IS_MODEL { Duration::MAX } else { Duration::from_millis(200) };
+pub(super) const MOST_PATIENCE: Duration =
+    if IS_MODEL { Duration::MAX } else { Duration::from_millis(200) };
 /// How long it sleeps between two looks: about as long as a call of the driver takes.
 const NAP: Duration = Duration::from_micros(50);
 /// What an attempt that begins adds to the count: one that has begun, and one under way.
@@ -127,7 +128,7 @@ const fn under_way(count: u64) -> u64 {
 }
 
 /// Waits until something is so, for at most [`MOST_PATIENCE`]; returns whether it is.
-fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
+pub(super) fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
     if is_so() {
         return true;
     }

@@ -51,6 +51,10 @@ impl Callbacks {
         removed.is_some()
     }
 
+    pub(super) fn is_any(&self) -> bool {
+        !self.registered.lock().callbacks.is_empty()
+    }
+
     /// Calls all of them; returns true if one has freed anything.
     pub(super) fn ask(&self, device: DeviceOrdinal, wanted_bytes: u64) -> bool {
         assert_none_held();

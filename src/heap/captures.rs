@@ -17,17 +17,21 @@
 //! Not noticed: an unannounced capture whose stream neither made such a request nor synchronises with
 //! the legacy one.
 //!
+//! A request that would be refused for what captures hold back waits until they end (`ladder`), unless
+//! its own thread has begun one.
+//!
 //! **No capture slips in between check and wait**: a wait is counted before the check for captures,
 //! and a capture is counted before the check for waits, so one of the two sees the other. A capture
 //! that begins lets waits under way end first, for at most [`MOST_PATIENCE`]. By then the driver
 //! has long checked for captures, which it does as a wait begins; and the work waited for may need
 //! the thread that begins the capture. No lock.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
-use crate::base::sync::{IS_MODEL, OnceCell, waiting};
+use crate::base::sync::{IS_MODEL, OnceCell, thread_local, waiting};
 use crate::driver::{self, Call, Code, DriverError};
 
 /// How long a capture that was only seen counts after the last call on its stream.
@@ -35,11 +39,18 @@ const SEEN_SECONDS: u32 = 10;
 /// How long a capture that begins waits, at most, for waits under way. In a model time stands still.
 const MOST_PATIENCE: Duration = if IS_MODEL { Duration::MAX } else { Duration::from_millis(100) };
 
+thread_local! {
+    /// Captures that this thread has announced, or begun a private pool for, and has not ended.
+    static BEGUN_HERE: Cell<u32> = const { Cell::new(0) };
+}
+
 /// What is known of the captures on one device.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     /// Captures announced and not ended.
     told: AtomicU32,
+    /// How often one became known; wraps around.
+    known: AtomicU32,
     /// Lanes whose stream was seen capturing.
     pub(super) seen: AtomicU32,
     /// When one was seen last, in seconds since `start`.
@@ -82,23 +93,34 @@ impl Captures {
         };
     }
 
-    /// Lets waits under way end, for at most [`MOST_PATIENCE`].
-    pub(super) fn let_waits_end(&self) {
+    /// How often a capture became known; wraps around.
+    pub(super) fn known(&self) -> u32 {
+        self.known.load(SeqCst)
+    }
+
+    /// Called once a capture counts: lets waits under way end, for at most [`MOST_PATIENCE`].
+    pub(super) fn become_known(&self) {
+        self.known.fetch_add(1, SeqCst);
         let begin = Instant::now();
         while self.waits.load(SeqCst) != 0 && begin.elapsed() < MOST_PATIENCE {
             waiting::yield_now();
         }
     }
 
-    /// Counts a capture that begins, and lets waits under way end.
+    /// Counts a capture that the calling thread begins, and lets waits under way end.
     pub(super) fn begin(&self) {
+        begin_here();
         self.told.fetch_add(1, SeqCst);
-        self.let_waits_end();
+        self.become_known();
     }
 
     /// Counts the end of a capture; returns true if one was announced.
     pub(super) fn end(&self) -> bool {
-        self.told.fetch_update(SeqCst, SeqCst, |told| told.checked_sub(1)).is_ok()
+        let is_told = self.told.fetch_update(SeqCst, SeqCst, |told| told.checked_sub(1)).is_ok();
+        if is_told {
+            end_here();
+        }
+        is_told
     }
 }
 
@@ -114,6 +136,21 @@ impl Drop for Wait {
     fn drop(&mut self) {
         self.0.waits.fetch_sub(1, SeqCst);
     }
+}
+
+/// The calling thread begins a capture.
+pub(super) fn begin_here() {
+    let _ = BEGUN_HERE.try_with(|begun| begun.set(begun.get() + 1));
+}
+
+/// The calling thread ends a capture, which another one may have begun.
+pub(super) fn end_here() {
+    let _ = BEGUN_HERE.try_with(|begun| begun.set(begun.get().saturating_sub(1)));
+}
+
+/// Whether the calling thread has begun a capture and not ended it.
+pub(super) fn is_begun_here() -> bool {
+    BEGUN_HERE.try_with(Cell::get).unwrap_or(0) > 0
 }
 
 /// Begins a wait; fails if a stream is captured.

@@ -38,7 +38,7 @@ fn meet(way: Way) {
         Way::Pool => {
             is_routing.store(true, Ordering::Relaxed);
             fence(SeqCst);
-            captures.let_waits_end();
+            captures.become_known();
         }
     }
     is_capturing.store(true, SeqCst);

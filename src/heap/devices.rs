@@ -306,7 +306,7 @@ impl Heap {
     /// Ends what [`Self::begin_pool`] began; the pool keeps its memory. Requests that other
     /// threads are making at this moment may still be served from it.
     pub fn end_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
-        self.device(device)?.pools.end(pool)
+        self.device(device)?.end_pool(pool)
     }
 
     /// Ends one of the uses that [`Self::begin_pool`] counted. At the last, the pool's free memory
@@ -436,8 +436,7 @@ impl Heap {
             return Err(Error::invalid_argument(message));
         }
         if let Some(device) = self.opened(device) {
-            device.release_kept();
-            device.settle();
+            device.capture_has_ended();
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::captures::{Wait, begin_wait, forbidden};
+use super::attempts::wait_until;
+use super::captures::{Wait, begin_here, begin_wait, end_here, forbidden, is_begun_here};
 use super::pools::{PoolFilter, PoolId, PoolUse};
 use super::state::{Climb, DeviceHeap, DeviceSlot, Heap};
 use crate::base::sync::atomic::{Ordering::SeqCst, fence};
@@ -43,10 +44,22 @@ impl DeviceHeap<'_> {
         self.pools.is_routing() || self.captures.is_any()
     }
 
-    /// Called once a pool is begun, in which a stream may be captured: lets waits under way end.
-    pub(super) fn pool_has_begun(self) {
-        fence(SeqCst);
-        self.captures.let_waits_end();
+    /// How many captures had become known before those that may be under way now.
+    pub(super) fn captures_before(self) -> u32 {
+        // In this order: one that becomes known in between does so later.
+        let known = self.captures.known();
+        known.wrapping_sub(u32::from(self.may_capture()))
+    }
+
+    /// Waits for captures to end, if there were any since there had been `before`. Not in a thread that has
+    /// begun one. Returns true if there were any and none is left.
+    pub(super) fn let_captures_end(self, before: u32) -> bool {
+        let has_ended = || {
+            self.look_for_ends();
+            !self.may_capture()
+        };
+        let were_any = self.may_capture() || self.captures.known() != before;
+        were_any && !is_begun_here() && wait_until(has_ended)
     }
 
     /// Begins a wait for the device, a query of a stream or a release of memory; it lasts until the
@@ -137,7 +150,18 @@ impl DeviceHeap<'_> {
     ) -> Result<()> {
         self.pools.begin(pool, filter, purpose)?;
         if purpose == PoolUse::Capture {
-            self.pool_has_begun();
+            begin_here();
+            fence(SeqCst);
+            self.captures.become_known();
+        }
+        Ok(())
+    }
+
+    /// `Heap::end_pool` of the device.
+    pub(super) fn end_pool(self, pool: PoolId) -> Result<()> {
+        if self.pools.end(pool)? == PoolUse::Capture {
+            end_here();
+            self.capture_has_ended();
         }
         Ok(())
     }
@@ -155,7 +179,7 @@ impl Climb<'_> {
         // A driver that cannot tell has no captures.
         if device.driver.stream_is_capturing(stream) == Ok(true) {
             device.captures.see(true, |now| lane.set_capturing(now));
-            device.captures.let_waits_end();
+            device.captures.become_known();
         } else if lane.was_capturing() {
             device.captures.see(false, |now| lane.set_capturing(now));
         }

@@ -349,8 +349,16 @@ impl DeviceHeap<'_> {
             let climb = |mut state: LaneGuard<'_>| {
                 let number = lane.begin_climb(&mut state);
                 drop(state);
-                let (device, stream) = (self, stream.handle);
-                Climb { device, lane, stream, requested_bytes, block_bytes, is_alone, number }
+                Climb {
+                    device: self,
+                    lane,
+                    stream: stream.handle,
+                    requested_bytes,
+                    block_bytes,
+                    is_alone,
+                    captures_before: self.captures_before(),
+                    number,
+                }
             };
             if state.trough.is_due() && self.must_come_home(lane, &mut state) {
                 climb(state).come_home();

@@ -10,18 +10,21 @@
 //! | release cached memory, then the same again | driver frees |
 //! | the same once more while no other thread has memory under way (`attempts`) | a host wait |
 //! | take free memory of a private pool that lends (`pool_blocks`) | |
+//! | wait for the captures of other threads to end, then for the device, and release cached memory | a host wait |
 //! | ask the processes that share the device for what they have cached, then the same again | a moment |
 //! | fail, with one line that has every figure | |
 //!
 //! No lock is held between rungs, so other threads continue; the next look at the lane finds any
 //! block that they have freed.
 
-use super::attempts::Attempted;
+use std::time::Instant;
+
+use super::attempts::{Attempted, MOST_PATIENCE};
 use super::lane::{Lane, LaneGuard, LaneState, NO_REQUEST};
 use super::state::{Climb, Pressure, Rung};
 use crate::base::{Result, blocking, host_memory};
 use crate::driver::{self, Call, Code, DriverError, Event};
-use crate::observe::Tallies;
+use crate::observe::{LaneCounters, Tallies};
 use crate::order::Step;
 
 /// How often a request that is about to be refused is tried at most, as long as other threads free blocks
@@ -88,13 +91,14 @@ impl Climb<'_> {
     fn climb(&self) -> Result<u64> {
         // Whatever serves it needs tables.
         host_memory::require()?;
-        let rungs: [fn(&Self) -> Rung; 7] = [
+        let rungs: [fn(&Self) -> Rung; 8] = [
             Self::without_pressure,
             Self::after_draining_quarantine,
             Self::after_asking_callbacks,
             Self::after_waiting,
             Self::after_releasing,
             Self::after_asking_pools,
+            Self::after_captures,
             Self::after_asking_neighbours,
         ];
         self.look_for_capture();
@@ -170,6 +174,36 @@ impl Climb<'_> {
         }
         let is_enough = |result: &Rung| !is_refused(result);
         self.device.attempts.attempt_alone(serve, is_enough).unwrap_or(result)
+    }
+
+    /// Waits for captures of other threads to end, and does what they forbade, here or in callbacks.
+    fn after_captures(&self) -> Rung {
+        let begin = Instant::now();
+        let mut before = self.captures_before;
+        while self.may_be_held_back() && self.device.let_captures_end(before) {
+            before = self.device.captures_before();
+            for rung in [Self::after_asking_callbacks, Self::after_waiting, Self::after_releasing] {
+                if let Some(address) = rung(self)? {
+                    return Ok(Some(address));
+                }
+            }
+            if begin.elapsed() >= MOST_PATIENCE {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns true if the request might be served if nothing were captured: because enough is not live,
+    /// or because callbacks may free what is.
+    fn may_be_held_back(&self) -> bool {
+        if self.lane.was_capturing() {
+            return false;
+        }
+        let live_bytes: u64 = self.device.counters().map(LaneCounters::allocated_bytes).sum();
+        let cached_bytes = self.device.ledger.reserved_bytes().saturating_sub(live_bytes);
+        self.device.heap.callbacks.is_any()
+            || cached_bytes >= self.device.missing_bytes(self.block_bytes)
     }
 
     fn after_asking_neighbours(&self) -> Rung {

@@ -347,14 +347,15 @@ impl Pools {
         lenders
     }
 
-    pub(super) fn end(&self, id: PoolId) -> Result<()> {
+    /// Ends what [`Self::begin`] began; returns what it was for.
+    pub(super) fn end(&self, id: PoolId) -> Result<PoolUse> {
         let mut state = self.state.lock();
         let position = state.routes.iter().position(|route| route.id == id);
         let ended = position.map(|position| state.routes.remove(position));
         self.set_modes(&state);
         // Dropping the filter may run the caller's code: not under the lock.
         drop(state);
-        ended.map(drop).ok_or_else(|| misuse(id, "is not begun"))
+        ended.map(|route| route.purpose).ok_or_else(|| misuse(id, "is not begun"))
     }
 
     pub(super) fn release(&self, id: PoolId) -> Result<()> {

@@ -151,6 +151,7 @@ impl<'a> DeviceHeap<'a> {
             requested_bytes: bytes,
             block_bytes: bytes,
             is_alone: false,
+            captures_before: self.captures_before(),
             number: NO_STREAM,
         };
         let result = self.attempts.attempt(|| act(&climb)).result;

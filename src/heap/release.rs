@@ -149,11 +149,12 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// Releases what Naive had to keep while a stream was captured.
-    pub(super) fn release_kept(self) {
+    /// A capture has ended: releases what Naive had to keep meanwhile.
+    pub(super) fn capture_has_ended(self) {
         if self.pool_type == PoolType::Naive {
             self.release(Choice::All);
         }
+        self.settle();
     }
 
     /// `Heap::release_pool` of the device.

@@ -239,6 +239,8 @@ pub(super) struct Climb<'a> {
     pub(super) block_bytes: u64,
     /// Whether the block gets an extent to itself.
     pub(super) is_alone: bool,
+    /// How many captures had become known before those that may have been under way when it began.
+    pub(super) captures_before: u32,
     /// Identifies the request, or is [`NO_STREAM`]; may repeat the number of one that was refused.
     pub(super) number: u64,
 }

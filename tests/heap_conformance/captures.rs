@@ -1,11 +1,15 @@
 //! Captures that did not begin a pool: until they end, nothing is waited for or given back.
 //! Afterwards everything comes back.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use genesis::base::size::MIB;
 use genesis::base::{Status, StreamHandle};
 use genesis::config::PoolType;
+use genesis::heap::PoolId;
 use simgpu::{Call, CaptureMode, Code, Target, Times};
 
 use crate::support::{A, B, C, DEVICE, Rig, Subject};
@@ -13,6 +17,8 @@ use crate::support::{A, B, C, DEVICE, Rig, Subject};
 /// As in `streams`: a segment of its own in every strategy.
 const BLOCK_BYTES: u64 = 48 * MIB;
 const CACHE_BYTES: u64 = 16 * MIB;
+const POOL: PoolId = PoolId(7, 8);
+const CAPTURE_TIME: Duration = Duration::from_millis(10);
 const CAPTURE_UNSUPPORTED: Code = Code(900);
 
 /// A heap with every setting that makes it give memory back.
@@ -54,6 +60,88 @@ pub fn a_capture_that_was_seen_is_left_alone(subject: Subject) {
     }
     judge_end(&rig);
     rig.finish();
+}
+
+/// What another thread's captures hold back serves a request once they end; it waits for that.
+pub fn a_request_waits_for_another_threads_captures(subject: Subject) {
+    let announced = (1, announce as fn(&Rig, &dyn Fn()));
+    let one_after_the_other = (5, announced.1);
+    let in_a_pool = (1, capture_into_a_pool as fn(&Rig, &dyn Fn()));
+    for (count, capture) in [announced, one_after_the_other, in_a_pool] {
+        let rig = subject.plan().capacity(3 * BLOCK_BYTES).start();
+        let blocks = [(); 3].map(|()| rig.allocate_and_touch(BLOCK_BYTES, A));
+        let has_begun = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..count {
+                    capture(&rig, &|| {
+                        rig.machine.begin_capture(0, B.0, CaptureMode::Global).unwrap();
+                        if round == 0 {
+                            has_begun.wait();
+                        }
+                        thread::sleep(CAPTURE_TIME);
+                        rig.machine.end_capture(0, B.0).expect("the capture is still valid");
+                    });
+                }
+            });
+            has_begun.wait();
+            blocks.iter().for_each(|&block| rig.free(block));
+            rig.free(rig.allocate(2 * BLOCK_BYTES, C));
+        });
+        rig.finish();
+    }
+}
+
+/// Where nothing is cached, what is freed during a capture goes back when that ends.
+pub fn what_a_capture_kept_goes_back(subject: Subject) {
+    for capture in [announce, capture_into_a_pool] {
+        let rig = start(subject);
+        let blocks = use_memory(&rig);
+        capture(&rig, &|| {
+            blocks.iter().for_each(|&block| rig.free(block));
+            assert_eq!(rig.reserved_bytes(), 3 * BLOCK_BYTES);
+        });
+        assert_eq!(rig.reserved_bytes(), 0);
+        rig.finish();
+    }
+}
+
+/// Callbacks may have something to free that needs a wait.
+pub fn callbacks_are_asked_again_after_a_capture(subject: Subject) {
+    let rig = subject.plan().capacity(BLOCK_BYTES).start();
+    let block = rig.allocate(BLOCK_BYTES, A);
+    let (is_captured, has_begun) = (Arc::new(AtomicBool::new(true)), Barrier::new(2));
+    let free = {
+        let (heap, is_captured) = (Arc::downgrade(&rig.heap), Arc::clone(&is_captured));
+        move |_, _| !is_captured.load(SeqCst) && heap.upgrade().unwrap().free(block).is_ok()
+    };
+    let callback = rig.heap.add_out_of_memory_callback(Arc::new(free));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            announce(&rig, &|| {
+                has_begun.wait();
+                thread::sleep(CAPTURE_TIME);
+                is_captured.store(false, SeqCst);
+            });
+        });
+        has_begun.wait();
+        rig.free(rig.allocate(BLOCK_BYTES, A));
+    });
+    rig.heap.remove_out_of_memory_callback(callback);
+    rig.finish();
+}
+
+fn announce(rig: &Rig, capture: &dyn Fn()) {
+    rig.heap.begin_capture(DEVICE).unwrap();
+    capture();
+    rig.heap.end_capture(DEVICE).unwrap();
+}
+
+fn capture_into_a_pool(rig: &Rig, capture: &dyn Fn()) {
+    rig.heap.begin_pool(DEVICE, POOL, Arc::new(|stream| stream == B)).unwrap();
+    capture();
+    rig.heap.end_pool(DEVICE, POOL).unwrap();
+    rig.heap.release_pool(DEVICE, POOL).unwrap();
 }
 
 /// A capture that begins between the heap's look and the driver's refusal: the free succeeds, and

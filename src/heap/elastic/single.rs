@@ -6,7 +6,7 @@
 //! whole extent: a free one that is at most an eighth larger, or a new one. It is always a miss.
 
 use super::super::state::{Climb, Extents, Rung};
-use super::gather::Moved;
+use super::gather::Taken;
 use super::household::Reach;
 use super::{MOST_TRIES, Outcome};
 use crate::memory::{Block, ExtentId, Slot, State};
@@ -28,7 +28,10 @@ impl Extents {
             if is_common && climb.wait_before_growing() {
                 continue;
             }
-            let moved = self.take_elsewhere(climb, extent_bytes);
+            let Taken { moved, lost_bytes } = self.take_elsewhere(climb, extent_bytes);
+            if lost_bytes > 0 {
+                continue;
+            }
             let created: &[u64] = if moved.is_empty() { &[extent_bytes] } else { &[] };
             if climb.make_pool_room(created.iter().sum())? {
                 continue;
@@ -43,13 +46,13 @@ impl Extents {
 
     /// Takes the smallest free extent that is large enough from another lane, or from the lane's
     /// addresses for small blocks.
-    fn take_elsewhere(&self, climb: &Climb<'_>, least_bytes: u64) -> Vec<Moved> {
+    fn take_elsewhere(&self, climb: &Climb<'_>, least_bytes: u64) -> Taken {
         let found = self.find_free(climb, Reach::Device);
         let most_bytes = least_bytes + least_bytes / WASTE_PART;
         let fitting =
             found.free.iter().filter(|extent| (least_bytes..=most_bytes).contains(&extent.bytes));
         let chosen = fitting.min_by_key(|extent| extent.bytes);
-        self.take(climb, chosen.copied().into_iter().collect()).moved
+        self.take(climb, chosen.copied().into_iter().collect())
     }
 
     /// Hands out the smallest free extent of the lane that is large enough, as one block.
