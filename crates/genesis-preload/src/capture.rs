@@ -28,7 +28,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::device::{self, Place};
 use crate::driver_api::{PER_THREAD, SUCCESS, driver};
@@ -38,6 +39,10 @@ use crate::process;
 /// How long a begin waits at most for waits of ours: much longer than a thread takes from its look
 /// at the gate to the driver's call, and short for a program.
 const LONGEST: Duration = Duration::from_millis(100);
+/// How long a stream is asked about at most. Work that takes longer may need the thread that asks.
+const MOST_PATIENCE: Duration = Duration::from_secs(10);
+/// From one question to the next.
+const NAP: Duration = Duration::from_micros(50);
 /// All devices, for Genesis.
 const ALL: c_int = -1;
 
@@ -130,11 +135,29 @@ impl Drop for Waiting {
     }
 }
 
+/// Waits for a stream of ours, which is never captured; returns true if its work is done. While there
+/// are captures, the driver is only asked, which ends none.
+#[cold]
+pub(crate) fn wait_for_stream(stream: usize) -> bool {
+    let Some(driver) = driver() else { return false };
+    let start = Instant::now();
+    loop {
+        if let Some(_waiting) = permit_wait() {
+            return driver.wait_for_stream(stream);
+        }
+        match driver.is_idle(stream) {
+            Some(false) if start.elapsed() < MOST_PATIENCE => thread::sleep(NAP),
+            is_idle => return is_idle == Some(true),
+        }
+    }
+}
+
 /// Begins a capture of `stream` by the driver's own function, whose answer is returned.
 pub(crate) fn begin(stream: usize, real: impl FnOnce() -> c_int) -> c_int {
     let number = enter(stream);
     if let Some(genesis) = process::genesis_if_open() {
-        announce(genesis);
+        // Not those of other threads: Genesis takes the thread that tells it for the one that captures.
+        announce(genesis, |capture| capture.number == number);
     }
     let gate = gate();
     drop(WAITED.wait_timeout_while(gate, LONGEST, |gate| gate.waits > 0));
@@ -167,11 +190,17 @@ pub(crate) fn lose(is_lost: impl Fn(&Target) -> bool, real: impl FnOnce() -> c_i
     status
 }
 
-/// Tells Genesis, which is open now, of captures that it does not know of.
-pub(crate) fn announce(genesis: &Genesis) {
+/// Tells Genesis, which is open now, of all captures that it does not know of.
+pub(crate) fn announce_all(genesis: &Genesis) {
+    announce(genesis, |_| true);
+}
+
+/// Tells Genesis of captures, unless it knows of them.
+fn announce(genesis: &Genesis, is_meant: impl Fn(&Capture) -> bool) {
     let unannounced = || {
         let gate = gate();
-        let found = gate.captures.iter().find(|capture| !capture.is_announced);
+        let mut captures = gate.captures.iter();
+        let found = captures.find(|&capture| !capture.is_announced && is_meant(capture));
         found.map(|capture| (capture.number, capture.device))
     };
     while let Some((number, device)) = unannounced() {

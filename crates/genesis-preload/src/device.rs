@@ -223,17 +223,17 @@ impl Device {
         }
     }
 
-    /// Waits until all memory that has come to our stream is idle; returns true if it is.
+    /// Waits until all memory that has come to our stream is idle; returns true if it is. `wait` waits
+    /// for a stream of ours, and returns true if its work is done.
     #[inline]
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn settle(&self, wait: impl FnOnce(usize) -> bool) -> bool {
         // Each is counted before the memory behind it can be handed out to any thread.
         let queued = self.queued.load(Acquire);
         let has_got_all = || HAS_GOT.load(Relaxed) == (1 << FOR_GENESIS.len()) - 1;
         if queued == self.ended.load(Relaxed) && has_got_all() {
             return true;
         }
-        let has_ended =
-            driver().is_some_and(|driver| driver.wait_for_stream(self.stream.load(Acquire)));
+        let has_ended = wait(self.stream.load(Acquire));
         if has_ended {
             self.ended.fetch_max(queued, Relaxed);
         }

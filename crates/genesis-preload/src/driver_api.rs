@@ -18,6 +18,8 @@ pub(crate) const INVALID_VALUE: c_int = 1;
 pub(crate) const OUT_OF_MEMORY: c_int = 2;
 /// `CUDA_ERROR_NOT_FOUND`.
 const NOT_FOUND: c_int = 500;
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: c_int = 600;
 /// `CUDA_ERROR_NOT_SUPPORTED` and `cudaErrorNotSupported`.
 pub(crate) const NOT_SUPPORTED: c_int = 801;
 /// `CUDA_ERROR_UNKNOWN`.
@@ -84,6 +86,7 @@ driver! {
     device_count = c"cuDeviceGetCount"(count: *mut c_int);
     stream_create = c"cuStreamCreate"(stream: *mut usize, flags: c_uint);
     stream_destroy = c"cuStreamDestroy_v2"(stream: usize);
+    stream_query = c"cuStreamQuery"(stream: usize);
     stream_synchronize = c"cuStreamSynchronize"(stream: usize);
     stream_is_capturing = c"cuStreamIsCapturing"(stream: usize, status: *mut c_int);
     stream_context = c"cuStreamGetCtx"(stream: usize, context: *mut usize);
@@ -214,6 +217,15 @@ impl Driver {
     /// Waits for a stream of ours; returns true if its work is done.
     pub(crate) fn wait_for_stream(&self, stream: usize) -> bool {
         self.relaxed(|| self.stream_synchronize(stream)) == SUCCESS
+    }
+
+    /// Returns true if the work of a stream of ours is done; `None` if the driver does not say.
+    pub(crate) fn is_idle(&self, stream: usize) -> Option<bool> {
+        match self.relaxed(|| self.stream_query(stream)) {
+            SUCCESS => Some(true),
+            NOT_READY => Some(false),
+            _ => None,
+        }
     }
 
     /// Returns true if work on `stream` becomes part of a graph, or is refused because of one.

@@ -79,7 +79,7 @@ fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>>
         Err(Refusal::Other) => return None,
     };
     if matches!(order, Order::Device) {
-        if !device.settle() {
+        if !device.settle(capture::wait_for_stream) {
             genesis.free(address);
             return None;
         }

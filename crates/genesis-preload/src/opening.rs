@@ -33,7 +33,7 @@ fn open() -> Option<&'static Genesis> {
         Ok(genesis) => {
             if let Some(genesis) = process::set_genesis(genesis) {
                 genesis.when_short(retire);
-                capture::announce(genesis);
+                capture::announce_all(genesis);
                 // SAFETY: a function of this library. If it cannot be registered, Genesis reports
                 // blocks that wait at the end as live.
                 let _ = unsafe { libc::atexit(at_exit) };

@@ -81,6 +81,21 @@ fn threads_that_do_everything_at_once() {
     }
 }
 
+/// While memory is short: no request is refused for what captures of other threads hold back, and no
+/// capture is invalidated, also if streams only go on where they are waited for.
+#[test]
+fn threads_that_capture() {
+    const ROUNDS: &str = "4000";
+    for strategy in STRATEGIES {
+        for progress in ["automatic", "manual"] {
+            let mut command = command(&compile("crowd_capturing", "crowd"));
+            command.args([ROUNDS, "and capture"]).env("GENESIS_POOL_TYPE", strategy);
+            command.env("SIMCUDA_MEMORY", "3GiB").env("SIMCUDA_PROGRESS", progress);
+            assert_eq!(run(&mut command), "", "{strategy}, {progress}");
+        }
+    }
+}
+
 /// What `cudaMalloc` gives is filled before any stream can write to it.
 #[test]
 fn threads_that_are_debugged() {

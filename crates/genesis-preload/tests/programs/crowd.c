@@ -10,6 +10,8 @@ enum { THREADS = 4, SHARED = 64, OWN = 16 };
 
 /* Of each thread: the first argument, if there is one. */
 static int rounds = 4000;
+/* Threads capture their streams, each by itself: if there is a second argument. */
+static int is_capturing = 0;
 
 /* Blocks for any thread, handed on by atomic exchange. */
 static void *shared[SHARED];
@@ -21,6 +23,13 @@ static void *exchange(uint32_t index, void *block) {
     shared[index] = block;
     pthread_mutex_unlock(&lock);
     return former;
+}
+
+static void capture(stream_t stream, void *block) {
+    void *graph;
+    CHECK_OK(cudaStreamBeginCapture(stream, CAPTURE_THREAD_LOCAL));
+    CHECK_OK(cudaMemsetAsync(block, 3, 64, stream));
+    CHECK_OK(cudaStreamEndCapture(stream, &graph));
 }
 
 static void *work(void *seed) {
@@ -47,7 +56,12 @@ static void *work(void *seed) {
             CHECK_OK(cudaMallocAsync(place, bytes, stream));
             CHECK_OK(cudaMemsetAsync(*place, 2, bytes, stream));
         }
-        if (draw % 1024 == 0) CHECK_OK(cudaDeviceSynchronize());
+        if (is_capturing) {
+            /* Nobody may wait for the device then. */
+            if (draw % 4 == 3 && own[0] != NULL) capture(stream, own[0]);
+        } else if (draw % 1024 == 0) {
+            CHECK_OK(cudaDeviceSynchronize());
+        }
     }
     for (int index = 0; index < OWN; index++) {
         if (own[index] != NULL) CHECK_OK(cudaFreeAsync(own[index], stream));
@@ -57,6 +71,7 @@ static void *work(void *seed) {
 
 int main(int count, char **arguments) {
     if (count > 1) rounds = atoi(arguments[1]);
+    is_capturing = count > 2;
     pthread_t threads[THREADS];
     for (uintptr_t index = 0; index < THREADS; index++) {
         CHECK_OK(pthread_create(&threads[index], NULL, work, (void *)(index + 1)));
