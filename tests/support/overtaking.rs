@@ -34,7 +34,9 @@ impl Overtaker {
         if self.is_under_way && self.done.try_recv().is_err() {
             return;
         }
-        let count = self.random.below(END_STEPS);
+        // One at the first call, so that each run has some.
+        let least = u64::from(self.steps == 0);
+        let count = self.random.below(END_STEPS).max(least);
         self.steps += count;
         self.is_under_way =
             self.ask.send(count).is_ok() && self.done.recv_timeout(MOST_WAIT).is_err();

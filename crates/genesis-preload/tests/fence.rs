@@ -73,10 +73,13 @@ fn memory_freed_in_stream_order_is_idle_when_cudamalloc_gives_it() {
 #[test]
 fn threads_that_do_everything_at_once() {
     for strategy in STRATEGIES {
-        for memory in ["80GiB", "6GiB"] {
+        for (memory, progress) in
+            [("80GiB", "automatic"), ("6GiB", "automatic"), ("6GiB", "manual")]
+        {
             let mut command = command(&compile("crowd", "crowd"));
             command.env("GENESIS_POOL_TYPE", strategy).env("SIMCUDA_MEMORY", memory);
-            assert_eq!(run(&mut command), "", "{strategy}, {memory}");
+            command.env("SIMCUDA_PROGRESS", progress);
+            assert_eq!(run(&mut command), "", "{strategy}, {memory}, {progress}");
         }
     }
 }
