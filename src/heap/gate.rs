@@ -2,6 +2,7 @@
 //! release of memory passes here, and fails while a stream may be captured (`captures` has the rules).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::attempts::wait_until;
 use super::captures::{Wait, begin_here, begin_wait, end_here, forbidden, is_begun_here};
@@ -51,15 +52,15 @@ impl DeviceHeap<'_> {
         known.wrapping_sub(u32::from(self.may_capture()))
     }
 
-    /// Waits for captures to end, if there were any since there had been `before`. Not in a thread that has
-    /// begun one. Returns true if there were any and none is left.
-    pub(super) fn let_captures_end(self, before: u32) -> bool {
+    /// Waits for captures to end, if there were any since there had been `before`: for at most 200 ms
+    /// since `begin`, and not in a thread that has begun one. Returns true if there were any and none is left.
+    pub(super) fn let_captures_end(self, before: u32, begin: Instant) -> bool {
         let has_ended = || {
             self.look_for_ends();
             !self.may_capture()
         };
         let were_any = self.may_capture() || self.captures.known() != before;
-        were_any && !is_begun_here() && wait_until(has_ended)
+        were_any && !is_begun_here() && wait_until(begin, has_ended)
     }
 
     /// Begins a wait for the device, a query of a stream or a release of memory; it lasts until the

@@ -180,24 +180,25 @@ impl Climb<'_> {
     fn after_captures(&self) -> Rung {
         let begin = Instant::now();
         let mut before = self.captures_before;
-        while self.may_be_held_back() && self.device.let_captures_end(before) {
+        while begin.elapsed() < MOST_PATIENCE
+            && self.may_be_held_back()
+            && self.device.let_captures_end(before, begin)
+        {
             before = self.device.captures_before();
             for rung in [Self::after_asking_callbacks, Self::after_waiting, Self::after_releasing] {
                 if let Some(address) = rung(self)? {
                     return Ok(Some(address));
                 }
             }
-            if begin.elapsed() >= MOST_PATIENCE {
-                break;
-            }
         }
         Ok(None)
     }
 
     /// Returns true if the request might be served if nothing were captured: because enough is not live,
-    /// or because callbacks may free what is.
+    /// or because callbacks may free what is. Not if it may be part of a capture, which waits for it.
     fn may_be_held_back(&self) -> bool {
-        if self.lane.was_capturing() {
+        let is_in_pool = self.lane.pool().is_private() && self.device.pools.is_routing();
+        if is_in_pool || self.lane.was_capturing() {
             return false;
         }
         let live_bytes: u64 = self.device.counters().map(LaneCounters::allocated_bytes).sum();
