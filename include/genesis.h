@@ -1645,8 +1645,8 @@ genesis_status genesis_stream_forget(genesis_stream stream);
 genesis_status genesis_capture_begin(int device);
 
 // Tells the library that the capture on `device` (-1: on each device) announced by
-// genesis_capture_begin, in the same thread if possible, has ended or failed. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if none was
-// announced.
+// genesis_capture_begin, in the same thread if possible, has ended or failed. Returns
+// `GENESIS_STATUS_INVALID_ARGUMENT` if none was announced.
 genesis_status genesis_capture_end(int device);
 
 // Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`.

@@ -34,8 +34,8 @@ pub extern "C" fn genesis_capture_begin(device: c_int) -> Status {
 }
 
 /// Tells the library that the capture on `device` (-1: on each device) announced by
-/// genesis_capture_begin, in the same thread if possible, has ended or failed. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if none was
-/// announced.
+/// genesis_capture_begin, in the same thread if possible, has ended or failed. Returns
+/// `GENESIS_STATUS_INVALID_ARGUMENT` if none was announced.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_capture_end(device: c_int) -> Status {
     boundary::status(|| for_each_device(device, Heap::end_capture))

@@ -52,15 +52,17 @@ impl DeviceHeap<'_> {
         known.wrapping_sub(u32::from(self.may_capture()))
     }
 
-    /// Waits for captures to end, if there were any since there had been `before`: for at most 200 ms
-    /// since `begin`, and not in a thread that has begun one. Returns true if there were any and none is left.
-    pub(super) fn let_captures_end(self, before: u32, begin: Instant) -> bool {
-        let has_ended = || {
+    /// Returns true if other threads have captured since `before`, but not if this one has begun a capture.
+    pub(super) fn others_captured(self, before: u32) -> bool {
+        (self.may_capture() || self.captures.known() != before) && !is_begun_here()
+    }
+
+    /// Waits for captures to end, as [`wait_until`]; returns true if none is left.
+    pub(super) fn let_captures_end(self, begin: Instant) -> bool {
+        wait_until(begin, || {
             self.look_for_ends();
             !self.may_capture()
-        };
-        let were_any = self.may_capture() || self.captures.known() != before;
-        were_any && !is_begun_here() && wait_until(begin, has_ended)
+        })
     }
 
     /// Begins a wait for the device, a query of a stream or a release of memory; it lasts until the

@@ -181,8 +181,9 @@ impl Climb<'_> {
         let begin = Instant::now();
         let mut before = self.captures_before;
         while begin.elapsed() < MOST_PATIENCE
+            && self.device.others_captured(before)
             && self.may_be_held_back()
-            && self.device.let_captures_end(before, begin)
+            && self.device.let_captures_end(begin)
         {
             before = self.device.captures_before();
             for rung in [Self::after_asking_callbacks, Self::after_waiting, Self::after_releasing] {
