@@ -87,6 +87,7 @@ macro_rules! cases {
             captures::a_capture_that_was_told_of_is_left_alone
             captures::a_capture_that_was_seen_is_left_alone
             captures::a_request_waits_for_another_threads_captures
+            captures::a_request_that_its_own_capture_waits_for_is_refused_at_once
             captures::callbacks_are_asked_again_after_a_capture
             captures::a_free_that_meets_a_capture_keeps_its_memory
             captures::blocks_of_another_threads_default_stream_do_not_pile_up

@@ -2,9 +2,9 @@
 //! Afterwards everything comes back.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use genesis::base::size::MIB;
 use genesis::base::{Status, StreamHandle};
@@ -88,6 +88,48 @@ pub fn a_request_waits_for_another_threads_captures(subject: Subject) {
             blocks.iter().for_each(|&block| rig.free(block));
             rig.free(rig.allocate(2 * BLOCK_BYTES, C));
         });
+        rig.finish();
+    }
+}
+
+/// Its capture would wait for it. The least of a few times counts, because the machine may be busy.
+pub fn a_request_that_its_own_capture_waits_for_is_refused_at_once(subject: Subject) {
+    let from_here = |capture: fn(&Rig, &dyn Fn())| {
+        move |rig: &Rig, request: &(dyn Fn() + Sync)| capture(rig, request)
+    };
+    let from_another_thread = |rig: &Rig, request: &(dyn Fn() + Sync)| {
+        capture_into_a_pool(rig, &|| thread::scope(|scope| scope.spawn(request).join().unwrap()));
+    };
+    let captures: [&dyn Fn(&Rig, &(dyn Fn() + Sync)); 4] = [
+        &from_here(announce),
+        &from_here(capture_into_a_pool),
+        &from_another_thread,
+        &|_, request| thread::scope(|scope| scope.spawn(request).join().unwrap()),
+    ];
+    for (way, capture) in captures.into_iter().enumerate() {
+        let rig = subject.plan().capacity(4 * BLOCK_BYTES).start();
+        let least = Mutex::new(Duration::MAX);
+        for _ in 0..3 {
+            let blocks = [(); 3].map(|()| rig.allocate_and_touch(BLOCK_BYTES, A));
+            capture(&rig, &|| {
+                rig.machine.begin_capture(0, B.0, CaptureMode::Relaxed).unwrap();
+                // Here one is found that nobody told of.
+                let captured = rig.allocate(2 * MIB, B);
+                blocks.iter().for_each(|&block| rig.free(block));
+                let begin = Instant::now();
+                let is_refused = rig.refusal(3 * BLOCK_BYTES, B) == Status::OutOfMemory;
+                let time = begin.elapsed();
+                rig.machine.end_capture(0, B.0).expect("the capture is still valid");
+                rig.free(captured);
+                assert!(is_refused);
+                let mut least = least.lock().unwrap();
+                *least = time.min(*least);
+            });
+            // And here that it is over.
+            rig.free(rig.allocate(8 * MIB, B));
+        }
+        let least = least.into_inner().unwrap();
+        assert!(least < Duration::from_millis(100), "way {way}: refused after {least:?}");
         rig.finish();
     }
 }
