@@ -84,6 +84,7 @@ macro_rules! cases {
             contexts::a_stream_of_another_context_delays_reuse
             contexts::default_streams_of_two_devices_are_two
             contexts::a_device_that_joins_a_wait_may_capture
+            contexts::a_request_waits_for_captures_on_a_device_that_uses_its_memory
             captures::a_capture_that_was_told_of_is_left_alone
             captures::a_capture_that_was_seen_is_left_alone
             captures::a_request_waits_for_another_threads_captures

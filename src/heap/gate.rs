@@ -32,10 +32,15 @@ impl Heap {
 }
 
 impl DeviceSlot {
+    /// Returns true if a stream of the device may be captured now. The device may not be in use yet.
+    fn may_capture(&self) -> bool {
+        let is_routing = || self.state.get().is_some_and(|state| state.pools.is_routing());
+        self.captures.is_any() || is_routing()
+    }
+
     /// Begins a wait for the device, which may not be in use yet.
     fn begin_wait(&self) -> driver::Result<Wait> {
-        let is_routing = || self.state.get().is_some_and(|state| state.pools.is_routing());
-        begin_wait(&self.captures, || self.captures.is_any() || is_routing())
+        begin_wait(&self.captures, || self.may_capture())
     }
 }
 
@@ -52,16 +57,24 @@ impl DeviceHeap<'_> {
         known.wrapping_sub(u32::from(self.may_capture()))
     }
 
-    /// Returns true if other threads have captured since `before`, but not if this one has begun a capture.
+    /// Returns true if other threads have captured since `before`, or capture on another device that must
+    /// be waited for, too; but not if this thread has begun a capture.
     pub(super) fn others_captured(self, before: u32) -> bool {
-        (self.may_capture() || self.captures.known() != before) && !is_begun_here()
+        let is_held_back = || self.captures.known() != before || self.may_hold_back();
+        !is_begun_here() && is_held_back()
+    }
+
+    /// Returns true if a capture may forbid to wait for the memory of the device: there, or on another
+    /// device whose contexts use it.
+    fn may_hold_back(self) -> bool {
+        self.may_capture() || self.slots_of(&self.contexts.others()).any(DeviceSlot::may_capture)
     }
 
     /// Waits for captures to end, as [`wait_until`]; returns true if none is left.
     pub(super) fn let_captures_end(self, begin: Instant) -> bool {
         wait_until(begin, || {
             self.look_for_ends();
-            !self.may_capture()
+            !self.may_hold_back()
         })
     }
 
@@ -81,12 +94,19 @@ impl DeviceHeap<'_> {
         blocking(act)
     }
 
+    /// The other devices whose contexts are among `others`.
+    fn slots_of<'a>(
+        &'a self,
+        others: &'a [Arc<EventCache>],
+    ) -> impl Iterator<Item = &'a DeviceSlot> {
+        let ordinals = others.iter().map(|events| events.driver().ordinal());
+        let ordinals = ordinals.filter(move |&ordinal| ordinal != self.ordinal);
+        ordinals.filter_map(move |ordinal| self.heap.slot(ordinal).ok())
+    }
+
     /// [`Self::begin_wait`] for the other devices whose contexts are among `others`.
     fn begin_waits_for(self, others: &[Arc<EventCache>]) -> driver::Result<Vec<Wait>> {
-        let ordinals = others.iter().map(|events| events.driver().ordinal());
-        let ordinals = ordinals.filter(|&ordinal| ordinal != self.ordinal);
-        let slots = ordinals.filter_map(|ordinal| self.heap.slot(ordinal).ok());
-        slots.map(DeviceSlot::begin_wait).collect()
+        self.slots_of(others).map(DeviceSlot::begin_wait).collect()
     }
 
     /// Waits for the other contexts that use the memory of the device, because `cuMemFree` waits

@@ -92,6 +92,9 @@ pub fn a_request_waits_for_another_threads_captures(subject: Subject) {
     }
 }
 
+/// Makes a request during a capture.
+type Capture = dyn Fn(&Rig, &(dyn Fn() + Sync));
+
 /// Its capture would wait for it. The least of a few times counts, because the machine may be busy.
 pub fn a_request_that_its_own_capture_waits_for_is_refused_at_once(subject: Subject) {
     let from_here = |capture: fn(&Rig, &dyn Fn())| {
@@ -100,7 +103,7 @@ pub fn a_request_that_its_own_capture_waits_for_is_refused_at_once(subject: Subj
     let from_another_thread = |rig: &Rig, request: &(dyn Fn() + Sync)| {
         capture_into_a_pool(rig, &|| thread::scope(|scope| scope.spawn(request).join().unwrap()));
     };
-    let captures: [&dyn Fn(&Rig, &(dyn Fn() + Sync)); 4] = [
+    let captures: [&Capture; 4] = [
         &from_here(announce),
         &from_here(capture_into_a_pool),
         &from_another_thread,

@@ -2,6 +2,9 @@
 //! nothing of them, nor does its own default stream of another one's.
 
 use std::cell::RefCell;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
 
 use genesis::base::blocking::letting_go;
 use genesis::base::size::MIB;
@@ -14,6 +17,7 @@ use crate::support::{A, DEVICE, Rig, Subject};
 /// As in `streams`: a segment of its own in every strategy.
 const BLOCK_BYTES: u64 = 48 * MIB;
 const OTHER_DEVICE: u32 = 1;
+const CAPTURE_TIME: Duration = Duration::from_millis(10);
 
 pub fn a_stream_of_another_device_delays_reuse(subject: Subject) {
     let rig = subject.plan().devices(2, 64 * MIB).start();
@@ -62,6 +66,35 @@ pub fn a_device_that_joins_a_wait_may_capture(subject: Subject) {
         }
     }
     rig.free(shared);
+    rig.finish();
+}
+
+/// The only memory waits for a stream of another device, which cannot be waited for while another
+/// thread captures there.
+pub fn a_request_waits_for_captures_on_a_device_that_uses_its_memory(subject: Subject) {
+    let rig = subject.plan().devices(2, 64 * MIB).start();
+    let other = DeviceOrdinal(OTHER_DEVICE);
+    rig.heap.free(rig.heap.allocate(512, other, StreamHandle::LEGACY).unwrap()).unwrap();
+    let [foreign, captured] =
+        [(); 2].map(|()| StreamHandle(rig.machine.stream_create(OTHER_DEVICE, false).unwrap()));
+    let block = rig.allocate_and_touch(BLOCK_BYTES, A);
+    rig.record(block, foreign);
+    copy_from(&rig, block, A, (OTHER_DEVICE, foreign));
+    let has_begun = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            rig.heap.begin_capture(other).unwrap();
+            rig.machine.begin_capture(OTHER_DEVICE, captured.0, CaptureMode::Global).unwrap();
+            has_begun.wait();
+            thread::sleep(CAPTURE_TIME);
+            let graph = rig.machine.end_capture(OTHER_DEVICE, captured.0);
+            graph.expect("the capture is still valid");
+            rig.heap.end_capture(other).unwrap();
+        });
+        has_begun.wait();
+        rig.free(block);
+        rig.allocate_and_touch(BLOCK_BYTES, A);
+    });
     rig.finish();
 }
 
