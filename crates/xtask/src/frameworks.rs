@@ -60,9 +60,10 @@ pub(crate) fn test(arguments: &[String]) -> Outcome {
     if arguments.is_empty() { mxnet() } else { Ok(()) }
 }
 
-/// Runs each matrix in full.
+/// Runs each matrix in full, then in part on streams that stand still.
 pub(crate) fn nightly() -> Outcome {
-    run_all(&[tests(Profile::Release)?.set(suite::FULL, "1")])
+    let tests = || tests(Profile::Release);
+    run_all(&[tests()?.set(suite::FULL, "1"), torch::on_still_streams(tests()?)])
 }
 
 fn tests(profile: Profile) -> Result<Step, String> {

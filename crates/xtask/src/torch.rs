@@ -25,6 +25,10 @@ const NEWEST: &str = "torch==2.15.0";
 /// Those with the longest tests first, so that no processor is idle at the end.
 const TESTS: [&str; 2] = ["crates/simcuda/tests", "tests/torch"];
 
+/// Tests that streams must not stand still for: a process polls for what another has enqueued.
+const PROCESSES_THAT_SHARE: [&str; 2] =
+    ["tests/torch/test_sharing.py", "tests/torch/test_sharing_under_stress.py"];
+
 /// PyTorch's own tests have an environment for what they import.
 const SUITE_ENVIRONMENT: &str = "torch-suite-venv";
 const OF_THE_SUITE: [&str; 2] = ["expecttest", "psutil"];
@@ -49,14 +53,25 @@ pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
     run_all(&[tests])
 }
 
-/// Runs everything with the newest release, each matrix in full, and fails if there is a newer one.
+/// Runs everything with the newest release, each matrix in full, then in part on streams that stand
+/// still, and fails if there is a newer release.
 pub(crate) fn nightly() -> Outcome {
     let python = installed(Version::Newest)?;
     Profile::Release.build()?;
-    let mut tests = on_simcuda(&python, Profile::Release).set(FULL, "1");
-    tests.extend(TESTS);
-    run(&tests)?;
+    let tests = || on_simcuda(&python, Profile::Release);
+    let mut in_full = tests().set(FULL, "1");
+    in_full.extend(TESTS);
+    let mut still = on_still_streams(tests());
+    still.extend(TESTS);
+    still.extend(PROCESSES_THAT_SHARE.map(|file| format!("--ignore={file}")));
+    run_all(&[in_full, still])?;
     check_newest()
+}
+
+/// Tests where streams do nothing until somebody waits for them, so that it shows where something is
+/// waited for too little, or too much.
+pub(crate) fn on_still_streams(tests: Step) -> Step {
+    tests.set("SIMCUDA_PROGRESS", "manual")
 }
 
 /// Runs PyTorch's own tests of memory; `arguments` go to `tests/torch/suite/run.py`.
