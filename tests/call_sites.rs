@@ -6,8 +6,9 @@
 
 #[path = "c_interface/programs.rs"]
 mod programs;
-#[path = "support/pythons.rs"]
-mod pythons;
+#[macro_use]
+#[path = "support/python_cases.rs"]
+mod python_cases;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -167,47 +168,20 @@ fn works_in_python(case: &str, python: &Path) {
     assert_eq!(text(&output.stderr), "", "{case}, {name}");
 }
 
-/// The cases of the Python program, under one Python.
-macro_rules! python_cases {
-    ($module:ident, $python:expr $(, $when:meta)?) => {
-        mod $module {
-            python_cases! { @cases $python $(, $when)?;
-                with_and_without_the_lock
-                code_of_every_kind
-                threads
-                a_busy_thread
-                foreign_threads
-                kinds_of_sites
-                deep_recursion
-                much_code
-                errors_on_their_way
-                during_collections
-                at_exit
-                daemons_at_exit
-                waits_without_the_lock
-                forked_children
-            }
-        }
-    };
-    (@cases $python:expr; $($case:ident)*) => {
-        $(#[test]
-        fn $case() {
-            super::works_in_python(stringify!($case), &$python);
-        })*
-    };
-    (@cases $python:expr, $when:meta; $($case:ident)*) => {
-        $(#[test]
-        #[$when]
-        fn $case() {
-            super::works_in_python(stringify!($case), &$python);
-        })*
-    };
+python_cases! { works_in_python:
+    with_and_without_the_lock
+    code_of_every_kind
+    threads
+    a_busy_thread
+    known_stacks_take_no_lock
+    foreign_threads
+    kinds_of_sites
+    deep_recursion
+    much_code
+    errors_on_their_way
+    during_collections
+    at_exit
+    daemons_at_exit
+    waits_without_the_lock
+    forked_children
 }
-
-python_cases!(python, std::path::PathBuf::from("python3"));
-python_cases!(python_3_9, crate::pythons::find("3.9").unwrap(), ignore = "needs Python 3.9");
-python_cases!(python_3_10, crate::pythons::find("3.10").unwrap(), ignore = "needs Python 3.10");
-python_cases!(python_3_11, crate::pythons::find("3.11").unwrap(), ignore = "needs Python 3.11");
-python_cases!(python_3_12, crate::pythons::find("3.12").unwrap(), ignore = "needs Python 3.12");
-python_cases!(python_3_13, crate::pythons::find("3.13").unwrap(), ignore = "needs Python 3.13");
-python_cases!(python_3_14, crate::pythons::find("3.14").unwrap(), ignore = "needs Python 3.14");

@@ -5,10 +5,9 @@
 //! since then, under one of the listed names. If one is missing, call sites ignore the interpreter.
 //!
 //! [`Layout`] is the exception: the offsets of six fields in CPython's own structures, which lead
-//! from a thread's state to its frames. They are taken from the headers of 3.11, 3.12 and 3.13,
-//! each of which has its own. `python.rs` trusts them only after it has compared their frames with
-//! those that the functions return. For other versions, and builds without a global lock, only the
-//! functions are used.
+//! from a thread's state to its frames. They are taken from the headers of 3.11 to 3.15. `python.rs`
+//! trusts them only after it has compared their frames with those that the functions return. For
+//! other versions, and builds without a global lock, only the functions are used.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::ptr::null_mut;
@@ -99,11 +98,13 @@ pub(super) struct Layout {
     owner: usize,
 }
 
-/// A frame that is not Python code: it marks where C code entered the interpreter.
+/// A frame that is not Python code, from this owner on: it marks where C code entered the interpreter.
 const OWNED_BY_C_STACK: u8 = 3;
+/// From 3.14 on, bits of the pointer to the code, which tell who owns the reference.
+const MARKS: usize = 3;
 
-/// Python 3.11, 3.12, 3.13.
-const LAYOUTS: [(c_long, Layout); 3] = [
+/// Python 3.11 to 3.15.
+const LAYOUTS: [(c_long, Layout); 5] = [
     (
         0x030B,
         Layout {
@@ -123,7 +124,11 @@ const LAYOUTS: [(c_long, Layout); 3] = [
         0x030D,
         Layout { state: 72, in_record: None, code: 0, instruction: 56, previous: 8, owner: 70 },
     ),
+    (0x030E, SINCE_3_14),
+    (0x030F, SINCE_3_14),
 ];
+const SINCE_3_14: Layout =
+    Layout { state: 72, in_record: None, code: 0, instruction: 56, previous: 8, owner: 74 };
 
 impl Layout {
     /// Calls `visit` with the code of each frame of the thread with this `state` and the place in
@@ -155,6 +160,7 @@ impl Layout {
                 let place: u64 = field(frame, self.instruction);
                 (owner, code, place)
             };
+            let code = code.map_addr(|address| address & !MARKS);
             if owner < OWNED_BY_C_STACK && !visit(code, place) {
                 return;
             }

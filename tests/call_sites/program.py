@@ -5,6 +5,7 @@ Memory is asked for through ``ctypes`` alone, so any Python will do: ``FREE`` gi
 lock up while it calls, as PyTorch does, and ``HELD`` keeps it. Blocks are known by their sizes.
 """
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -25,6 +26,7 @@ for loaded in (FREE, HELD):
     loaded.genesis_free.argtypes = [POINTER, SIZE, INT, POINTER]
 FOREIGN.allocate_in_foreign_thread.restype = POINTER
 FOREIGN.allocate_in_foreign_thread.argtypes = [SIZE]
+FOREIGN.allocate_when_let.argtypes = [SIZE]
 
 PROFILE = sys.argv[2]
 HERE = os.path.abspath(__file__)
@@ -78,7 +80,7 @@ def allocate(size, library=FREE):
     told[0] = (*told[0][:2], told[0][2] + 2)
     malloc(size, library)
     inner = ("malloc", told[0][1], malloc.__code__.co_firstlineno + 1)
-    return ([inner] + told)[:MOST_FRAMES]
+    return [inner, *told][:MOST_FRAMES]
 
 
 def assert_told(what):
@@ -140,18 +142,16 @@ def code_of_every_kind():
     for _ in range(3):
         thing = Thing()
         thing.method()
-        thing.attribute
+        _ = thing.attribute
         Thing.static()
         with thing:
             note()
         del thing
         list(generate())
         [note() for _ in range(2)]
-        (lambda: note(HELD))()
-        try:
+        (lambda: note(HELD))()  # noqa: PLC3002
+        with contextlib.suppress(StopIteration):
             coroutine().send(None)
-        except StopIteration:
-            pass
         exec(compile("\n\nnote()", "<text>", "exec"), {"note": note})
         sorted([3, 1, 2], key=lambda _: note() or 0)
     assert_told(what)
@@ -201,6 +201,23 @@ def a_busy_thread():
     is_over = True
     thread.join()
     assert_told(what)
+
+
+def known_stacks_take_no_lock():
+    """The frames of the thread are read without it, where their layout is known."""
+    if sys.version_info < (3, 11):
+        return
+
+    def allocate_twice():
+        for _ in range(2):
+            FOREIGN.allocate_when_let(next(sizes))
+
+    thread = threading.Thread(target=allocate_twice)
+    thread.start()
+    for library in (FOREIGN, ctypes.PyDLL(os.environ["FOREIGN_LIBRARY"])):
+        FOREIGN.await_waiting()
+        assert library.let_allocate(10), library
+    thread.join()
 
 
 def foreign_threads():
@@ -281,7 +298,7 @@ def errors_on_their_way():
             self.what[size] = allocate(size, HELD)
 
     def fail(what):
-        noisy = Noisy(what)
+        noisy = Noisy(what)  # noqa: F841
         raise KeyError("mine")
 
     what = {}
@@ -302,6 +319,7 @@ def errors_on_their_way():
 
 def during_collections():
     """Garbage that frees memory when it is collected, which may be at any time."""
+
     class Holder:
         def __init__(self):
             self.block = malloc(512)
@@ -382,7 +400,9 @@ def await_rounds(rounds):
 def waits_without_the_lock():
     """Threads that call as CuPy does, with the lock held, where each request has to wait for what
     another stream had; and such threads when the interpreter ends."""
-    running = [threading.Thread(target=take_turns, args=(number, 100, [0] * 4)) for number in range(4)]
+    running = [
+        threading.Thread(target=take_turns, args=(number, 100, [0] * 4)) for number in range(4)
+    ]
     limit_memory()
     for thread in running:
         thread.start()
@@ -390,7 +410,12 @@ def waits_without_the_lock():
         thread.join()
     for number in range(4):
         child = os.spawnl(
-            os.P_WAIT, sys.executable, sys.executable, HERE, "waiting_daemons", f"{PROFILE}.{number}"
+            os.P_WAIT,
+            sys.executable,
+            sys.executable,
+            HERE,
+            "waiting_daemons",
+            f"{PROFILE}.{number}",
         )
         assert child == 0, child
 

@@ -15,7 +15,7 @@ mod pythons;
 pub(super) const LIST: &str = "crates/xtask/src/suite/needs.rs";
 
 /// The Pythons that tests name, the oldest first.
-const PYTHONS: [&str; 6] = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
+const PYTHONS: [&str; 7] = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"];
 
 /// How much is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
