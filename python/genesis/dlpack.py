@@ -35,6 +35,9 @@ _KINDS = {
 }
 _NAME = re.compile(r"([a-z]+)(\d*)")
 
+#: Letters of the module ``struct`` for elements of 1, 2, 4 and 8 bytes; ``x`` stands for none.
+_FORMATS: dict[str, Any] = {"int": "bhiq", "uint": "BHIQ", "float": "xefd", "bool": "?"}
+
 #: Special streams of ``__dlpack__``.
 _LEGACY, _NO_SYNCHRONISATION = 1, -1
 
@@ -175,9 +178,17 @@ class Buffer:
         held.owner = self  # type: ignore[attr-defined]
         return memoryview(held).cast("B")
 
-    def __buffer__(self, flags: int, /) -> memoryview:
-        """The buffer protocol, from Python 3.12 on; before that, use :attr:`view`."""
-        return self.view
+    def __buffer__(self, flags: int, /) -> memoryview[Any]:
+        """The buffer protocol, from Python 3.12 on: the array's elements in its shape. NumPy asks
+        for it first. Raises ``BufferError`` unless the memory is the host's and the array one that
+        a ``memoryview`` can describe; then :attr:`view` has the bytes, and NumPy asks for more."""
+        bytes_ = self.view
+        try:
+            letter = _FORMATS[self._kind][(self._bits // 8).bit_length() - 1]
+            array: memoryview[Any] = bytes_.cast(letter, self.shape)
+        except (LookupError, TypeError, ValueError):
+            raise BufferError(f"a memoryview cannot describe {self!r}") from None
+        return array
 
     def __repr__(self) -> str:
         dtype = self._kind if self._kind == "bool" else f"{self._kind}{self._bits}"
