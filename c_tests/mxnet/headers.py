@@ -19,8 +19,8 @@ def main(folder: pathlib.Path, version: str) -> None:
     if wanted.is_dir():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        scratch = pathlib.Path(scratch)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch_name:
+        scratch = pathlib.Path(scratch_name)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--disable-pip-version-check", "--only-binary=:all:"]
         command += ["--platform=manylinux2014_x86_64", f"--dest={scratch}", f"mxnet=={version}"]

@@ -8,9 +8,9 @@ genesis.torch.enable()
 model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10))
 model = model.cuda()
 # Without an optimizer of PyTorch's, whose import takes as long as that of all else.
-for step in range(20):
+for _ in range(20):
     model.zero_grad()
     model(torch.zeros(64, 1024, device="cuda")).sum().backward()
     with torch.no_grad():
         for weights in model.parameters():
-            weights -= 0.1 * weights.grad
+            weights.sub_(0.1 * weights.grad)

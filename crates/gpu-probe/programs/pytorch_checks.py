@@ -23,8 +23,8 @@ from typing import Any, Callable
 # cuBLAS computes the same in each run only with a workspace of a fixed size.
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
 MIB = 1 << 20
 Check = Callable[[argparse.Namespace], "str | None"]

@@ -13,7 +13,7 @@ const UV_VERSION: &str = "0.13.9";
 const LINTERS: [&str; 4] =
     ["mypy==2.4.1", "ruff==0.17.6", "clang-format==23.1.5", "clang-tidy==23.1.4"];
 /// The Python that is checked.
-const LINTED: [&str; 5] = ["benches", "python", "tests/frameworks", "tests/page", "tests/torch"];
+const LINTED: [&str; 6] = ["benches", "c_tests", "crates", "examples", "python", "tests"];
 
 /// Installs `packages`, each as pip takes it (`name==version`), into the environment `name`, made
 /// with an interpreter that uv finds by the words `interpreter`. Returns the environment's Python.
