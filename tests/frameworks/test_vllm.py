@@ -264,7 +264,7 @@ def test_memory_of_which_vllm_cannot_be_told_is_given_back() -> None:
     with memory.use_memory_pool("weights"), pytest.raises(torch.OutOfMemoryError):
         block(24 * MIB)
     assert driver_bytes() == 0
-    assert genesis.stats(0).allocations == genesis.stats(0).frees == 1
+    assert 0 < genesis.stats(0).allocations == genesis.stats(0).frees
     memory.close()
 
 
