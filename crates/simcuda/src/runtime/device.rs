@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use simgpu::Code;
 
-use super::properties::Properties;
+use super::properties::{OfCuda12, Properties};
 use crate::answer::{put, put_if};
 use crate::call::runtime;
 use crate::driver::put_text;
@@ -55,6 +55,17 @@ unsafe extern "C" fn cudaGetDeviceProperties(place: *mut Properties, device: c_i
         let ordinal = simulation.device(device)?;
         // SAFETY: see the head of `runtime`.
         unsafe { put(place, Properties::new(ordinal, &simulation.settings)) }
+    })
+}
+
+/// CUDA 12's name, and its layout.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGetDeviceProperties_v2(place: *mut OfCuda12, device: c_int) -> c_int {
+    runtime("cudaGetDeviceProperties_v2", format_args!("{device}"), |simulation| {
+        let ordinal = simulation.device(device)?;
+        let properties = Properties::new(ordinal, &simulation.settings);
+        // SAFETY: see the head of `runtime`.
+        unsafe { put(place, properties.of_cuda_12()) }
     })
 }
 

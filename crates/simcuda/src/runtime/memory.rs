@@ -8,14 +8,13 @@ use crate::answer::{put, put_if};
 use crate::call::runtime;
 use crate::current;
 
-/// `cudaPointerAttributes`.
+/// `cudaPointerAttributes` of CUDA 12. CUDA 13's ends with reserved words, which stay as they are.
 #[repr(C)]
 struct PointerAttributes {
     kind: c_int,
     device: c_int,
     device_pointer: u64,
     host_pointer: u64,
-    reserved: [i64; 8],
 }
 
 #[unsafe(no_mangle)]
@@ -138,8 +137,7 @@ unsafe extern "C" fn cudaPointerGetAttributes(
                 (None, Some(range)) => (HOST, range.device as c_int, address, address),
                 (None, None) => (UNREGISTERED, -2, 0, address),
             };
-        let reserved = [0; 8];
-        let answer = PointerAttributes { kind, device, device_pointer, host_pointer, reserved };
+        let answer = PointerAttributes { kind, device, device_pointer, host_pointer };
         // SAFETY: see the head of `runtime`.
         unsafe { put(attributes, answer) }
     })

@@ -1,6 +1,8 @@
-//! `cudaDeviceProp`, laid out as in CUDA 13's `driver_types.h`.
+//! `cudaDeviceProp`, laid out as in CUDA 13's `driver_types.h`, and in CUDA 12's.
 //!
 //! Filled from the table of attributes; what is not simulated stays 0.
+
+use std::mem::{MaybeUninit, offset_of};
 
 use crate::device;
 use crate::settings::Settings;
@@ -106,7 +108,38 @@ pub(super) struct Properties {
 
 const _: () = assert!(size_of::<Properties>() == 1008);
 
+/// `cudaDeviceProp` of CUDA 12; what lies between fields is not initialised.
+pub(super) type OfCuda12 = [MaybeUninit<u8>; 1032];
+
+/// Where CUDA 12 has a run of fields, and where it begins above. CUDA 12 has a number more before each
+/// but the first two, all of which are not simulated; and it ends with the last run.
+const CUDA_12_RUNS: [(usize, usize); 10] = [
+    (0, 0),
+    (352, offset_of!(Properties, total_const_mem)),
+    (388, offset_of!(Properties, multi_processor_count)),
+    (396, offset_of!(Properties, integrated)),
+    (408, offset_of!(Properties, max_texture1d)),
+    (420, offset_of!(Properties, max_texture2d)),
+    (612, offset_of!(Properties, memory_bus_width)),
+    (640, offset_of!(Properties, shared_mem_per_multiprocessor)),
+    (672, offset_of!(Properties, pageable_memory_access)),
+    (696, offset_of!(Properties, shared_mem_per_block_optin)),
+];
+
 impl Properties {
+    /// The same in CUDA 12's layout.
+    pub(super) fn of_cuda_12(self) -> OfCuda12 {
+        // SAFETY: bytes that need not be initialised.
+        let bytes: [MaybeUninit<u8>; size_of::<Self>()] = unsafe { std::mem::transmute(self) };
+        let mut told = [const { MaybeUninit::zeroed() }; size_of::<OfCuda12>()];
+        let ends = CUDA_12_RUNS[1..].iter().map(|&(_, end)| end);
+        let last = offset_of!(Properties, device_numa_config);
+        for ((to, from), end) in CUDA_12_RUNS.into_iter().zip(ends.chain([last])) {
+            told[to..][..end - from].copy_from_slice(&bytes[from..end]);
+        }
+        told
+    }
+
     /// The properties of device `ordinal`.
     pub(super) fn new(ordinal: u32, settings: &Settings) -> Self {
         let get = |number| device::attribute(settings, ordinal, number).unwrap_or(0);
@@ -186,5 +219,38 @@ impl Properties {
             host_numa_id: get(134),
             ..zero
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The offsets are those that a C compiler finds in the header.
+    #[test]
+    fn fields_lie_where_cuda_12s_header_has_them() {
+        // SAFETY: all fields are numbers.
+        let zero: Properties = unsafe { std::mem::zeroed() };
+        let properties = Properties {
+            major: 1,
+            integrated: 2,
+            max_texture1d: 3,
+            max_texture2d: [4, 5],
+            max_threads_per_multi_processor: 6,
+            regs_per_multiprocessor: 7,
+            concurrent_managed_access: 8,
+            cooperative_launch: 9,
+            memory_pools_supported: 10,
+            unified_function_pointers: 11,
+            ..zero
+        };
+        let told = properties.of_cuda_12();
+        let number = |at: usize| {
+            // SAFETY: a field of a structure of which all fields are set.
+            let bytes = [0, 1, 2, 3].map(|byte| unsafe { told[at + byte].assume_init() });
+            i32::from_ne_bytes(bytes)
+        };
+        let places = [360, 396, 408, 420, 424, 624, 648, 676, 688, 744, 776];
+        assert_eq!(places.map(number), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     }
 }

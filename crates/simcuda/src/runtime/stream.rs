@@ -186,6 +186,23 @@ unsafe extern "C" fn cudaStreamGetCaptureInfo(
     })
 }
 
+/// CUDA 12's name; it has no kinds of edges.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
+    stream: usize,
+    status: *mut c_int,
+    id: *mut u64,
+    graph: *mut u64,
+    dependencies: *mut usize,
+    dependency_count: *mut usize,
+) -> c_int {
+    let edges = std::ptr::null_mut();
+    // SAFETY: see the head of `runtime`.
+    unsafe {
+        cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, edges, dependency_count)
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) -> c_int {
     runtime("cudaThreadExchangeStreamCaptureMode", format_args!(""), |_| {
