@@ -5,7 +5,8 @@
 //! A call that is refused invalidates the captures it conflicts with; an invalidated capture
 //! takes nothing more (901) until it is ended. Three kinds of call are refused:
 //!
-//! - **Waits, in any mode, from any thread**, because they conflict with capture itself:
+//! - **Waits, in any mode, from any thread but as said below**, because they conflict with capture
+//!   itself:
 //!
 //!   | call | code |
 //!   |---|---|
@@ -17,7 +18,9 @@
 //!   That the device decides, and neither thread nor mode, was measured on NVIDIA's driver
 //!   (comment in ROCm/rocm-systems#4508: 900 for `cudaDeviceSynchronize`, 906 for a stream's,
 //!   nothing for another GPU's). Others say that in thread-local mode other threads may wait
-//!   (ROCm/rocm-systems#11698), but not for which streams. The stricter holds here: none may.
+//!   (ROCm/rocm-systems#11698), but not for which streams. The stricter holds here: none may. But a
+//!   thread in relaxed mode may wait for another stream than it captures itself: PyTorch 2.12 and
+//!   2.13 do so in each capture, and driver 580 allows it (below).
 //!   `cuMemFree` waits for its context inside, so it is refused like `cuCtxSynchronize`, even
 //!   from a thread in relaxed mode.
 //! - **Use of the legacy stream** while a blocking stream of its context captures (906; CUDA's
@@ -168,7 +171,16 @@ impl State {
     /// Refuses a wait for a stream that is captured, or while another one of its device is.
     pub(crate) fn forbid_stream_wait(&mut self, slot: u32) -> Result<()> {
         self.forbid_on_capturing(slot)?;
-        let captures = self.captures_of_device(self.streams.slots[slot as usize].device);
+        if self.is_legacy(slot) {
+            self.forbid_legacy_in_capture(slot)?;
+        }
+        let is_relaxed = THREAD_MODE.get() == CaptureMode::Relaxed;
+        let thread = thread_token();
+        let mut captures = self.captures_of_device(self.streams.slots[slot as usize].device);
+        captures.retain(|&key| {
+            let is_its = |capture: &Capture| capture.thread == thread;
+            !(is_relaxed && self.captures.get(key).is_some_and(is_its))
+        });
         self.refuse(captures, Code::STREAM_CAPTURE_IMPLICIT)
     }
 
