@@ -69,6 +69,21 @@ def test_every_device_has_its_history() -> None:
     del kept
 
 
+@program(modes=("enabled",))
+def test_a_pool_is_named_as_before_2_11_too() -> None:
+    """Without a word on the history, which is then there."""
+    record()
+    held, pool = block(MIB), torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        pooled = block(MIB)
+    taken = torch._C._cuda_memorySnapshot(pool.id)
+    addresses = [one["address"] for one in taken["segments"]]
+    assert addresses and all(one["segment_pool_id"] == pool.id for one in taken["segments"])
+    assert taken["device_traces"][0]
+    assert torch._C._cuda_memorySnapshot((0, 0))["segments"] != taken["segments"]
+    del held, pooled
+
+
 @program()
 def test_beside_a_profile() -> None:
     genesis.memory_profiler.start()

@@ -143,10 +143,11 @@ def is_enabled() -> bool:
     return _recording is not None
 
 
-def snapshot(wanted: Optional[tuple[int, int, bool]] = None) -> dict[str, Any]:
+def snapshot(wanted: Optional[tuple[int, ...]] = None) -> dict[str, Any]:
     """``torch._C._cuda_memorySnapshot``: of the private pool with these two numbers, (0, 0) for
-    everything; the third tells whether entries of the history are wanted."""
-    first, second, has_traces = (0, 0, True) if wanted is None else wanted
+    everything; a third, which PyTorch has from 2.11 on, tells whether entries of the history are
+    wanted."""
+    first, second, has_traces = (*(wanted or (0, 0)), True)[:3]
     with _lock:
         taken = _taken()
         segments = sorted(taken["segments"], key=lambda one: (one["device"], one["address"]))
