@@ -39,7 +39,7 @@ def program(says: str | None = None, is_nightly: bool = False, **environment: st
             place = processes.Place("test_pytorch", (HERE, TORCH_TESTS), ("torch",), prepared)
             result = processes.run(place, body.__name__, environment)
             assert result.status == 0, result.stderr + result.stdout
-            said = result.stderr
+            said = "\n".join(result.lines())
             assert says in said if says is not None else said == "", said
 
         test.__name__ = test.__qualname__ = body.__name__

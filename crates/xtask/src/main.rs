@@ -60,6 +60,9 @@ enum Command {
         /// With the newest release of PyTorch, instead of the one the tests are written for
         #[arg(long)]
         newest: bool,
+        /// With this release of PyTorch, such as 2.13.0
+        #[arg(long, conflicts_with = "newest")]
+        release: Option<String>,
         /// Passed on to pytest
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -134,9 +137,12 @@ fn main() -> ExitCode {
         Command::Campaign(arguments) => campaign::run_all(&arguments),
         Command::Mutants(arguments) => campaign::mutants(&arguments),
         Command::Interfaces(arguments) => campaign::interfaces(&arguments),
-        Command::TestTorch { newest, arguments } => torch::test(version(newest), &arguments),
+        Command::TestTorch { newest, release, arguments } => {
+            let version = release.map_or(version(newest), torch::Version::Release);
+            torch::test(&version, &arguments)
+        }
         Command::TestPytorchSuite { newest, arguments } => {
-            torch::test_suite(version(newest), &arguments)
+            torch::test_suite(&version(newest), &arguments)
         }
         Command::TestFrameworks { arguments } => frameworks::test(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),
@@ -175,7 +181,7 @@ fn ci() -> Outcome {
         programs.join().map_err(|_| "the programs that tests run are not installed")??;
         test_page(&[])?;
         frameworks.join().map_err(|_| "the frameworks are not installed")??;
-        torch::test(torch::Version::Usual, &[])?;
+        torch::test(&torch::Version::Usual, &[])?;
         frameworks::test(&[])?;
         packages::test(&[], suite::Tier::EveryChange)
     })

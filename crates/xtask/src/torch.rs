@@ -15,8 +15,10 @@ use steps::{Outcome, Step, run, run_all};
 
 /// The environment's folder below the target folder.
 pub(crate) const ENVIRONMENT: &str = "torch-venv";
-/// PyTorch in the version that the tests are written for, and what they use with it.
-const PACKAGES: [&str; 5] = ["torch==2.11.0", "numpy", "matplotlib", "pytest", "pytest-xdist"];
+/// PyTorch in the version that the tests are written for.
+const USUAL: &str = "torch==2.11.0";
+/// What the tests use with it.
+const PACKAGES: [&str; 4] = ["numpy", "matplotlib", "pytest", "pytest-xdist"];
 
 /// The same with the newest release on the registry.
 const NEWEST_ENVIRONMENT: &str = "torch-newest-venv";
@@ -35,16 +37,29 @@ const OF_THE_SUITE: [&str; 2] = ["expecttest", "psutil"];
 const SUITE: &str = "tests/torch/suite/run.py";
 
 /// Which PyTorch the tests run with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Version {
     /// The one that they are written for.
     Usual,
     /// The newest release.
     Newest,
+    /// A release by its number.
+    Release(String),
+}
+
+impl Version {
+    /// The name of the environment that has it, and how it is named to pip.
+    fn names(&self) -> (String, String) {
+        match self {
+            Self::Usual => (ENVIRONMENT.to_owned(), USUAL.to_owned()),
+            Self::Newest => (NEWEST_ENVIRONMENT.to_owned(), NEWEST.to_owned()),
+            Self::Release(number) => (format!("torch-{number}-venv"), format!("torch=={number}")),
+        }
+    }
 }
 
 /// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
-pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
+pub(crate) fn test(version: &Version, arguments: &[String]) -> Outcome {
     let python = installed(version)?;
     Profile::Dev.build()?;
     let mut tests = on_simcuda(&python, Profile::Dev);
@@ -56,7 +71,7 @@ pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
 /// Runs everything with the newest release, each matrix in full, then in part on streams that stand
 /// still, and fails if there is a newer release.
 pub(crate) fn nightly() -> Outcome {
-    let python = installed(Version::Newest)?;
+    let python = installed(&Version::Newest)?;
     Profile::Release.build()?;
     let tests = || on_simcuda(&python, Profile::Release);
     let mut in_full = tests().set(FULL, "1");
@@ -75,8 +90,9 @@ pub(crate) fn on_still_streams(tests: Step) -> Step {
 }
 
 /// Runs PyTorch's own tests of memory; `arguments` go to `tests/torch/suite/run.py`.
-pub(crate) fn test_suite(version: Version, arguments: &[String]) -> Outcome {
-    let packages = [&packages(version)[..], &OF_THE_SUITE].concat();
+pub(crate) fn test_suite(version: &Version, arguments: &[String]) -> Outcome {
+    let (_, torch) = version.names();
+    let packages = [&[torch.as_str()], &PACKAGES[..], &OF_THE_SUITE].concat();
     let python = environments::install(SUITE_ENVIRONMENT, "python3", &packages)?;
     Profile::Release.build()?;
     let mut suite = python_on_simcuda(&python, Profile::Release);
@@ -104,23 +120,12 @@ pub(crate) fn python_on_simcuda(python: &Path, profile: Profile) -> Step {
 
 /// The environment's Python, with everything that the tests import.
 pub(crate) fn install() -> Result<PathBuf, String> {
-    installed(Version::Usual)
+    installed(&Version::Usual)
 }
 
-fn installed(version: Version) -> Result<PathBuf, String> {
-    let environment = match version {
-        Version::Usual => ENVIRONMENT,
-        Version::Newest => NEWEST_ENVIRONMENT,
-    };
-    environments::install(environment, "python3", &packages(version))
-}
-
-fn packages(version: Version) -> [&'static str; 5] {
-    let mut packages = PACKAGES;
-    if version == Version::Newest {
-        packages[0] = NEWEST;
-    }
-    packages
+fn installed(version: &Version) -> Result<PathBuf, String> {
+    let (environment, torch) = version.names();
+    environments::install(&environment, "python3", &[&[torch.as_str()], &PACKAGES[..]].concat())
 }
 
 /// Fails if the registry has a newer release than [`NEWEST`].

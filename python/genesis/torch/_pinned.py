@@ -21,7 +21,7 @@ from .. import _library
 _CUDA = 1
 #: How many virtual functions the allocator has, by the version of PyTorch. The ones before those
 #: that are new are the same.
-_SLOTS = {(2, 11): 14, (2, 15): 20}
+_SLOTS = {(2, 11): 14, (2, 12): 14, (2, 13): 14, (2, 14): 20, (2, 15): 20}
 
 
 def pinned_empty(
