@@ -112,7 +112,7 @@ const _: () = assert!(size_of::<Properties>() == 1008);
 pub(super) type OfCuda12 = [MaybeUninit<u8>; 1032];
 
 /// Where CUDA 12 has a run of fields, and where it begins above. CUDA 12 has a number more before each
-/// but the first two, all of which are not simulated; and it ends with the last run.
+/// but the first, none of which is simulated, and ends with the last run.
 const CUDA_12_RUNS: [(usize, usize); 10] = [
     (0, 0),
     (352, offset_of!(Properties, total_const_mem)),

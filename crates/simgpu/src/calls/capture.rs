@@ -5,8 +5,7 @@
 //! A call that is refused invalidates the captures it conflicts with; an invalidated capture
 //! takes nothing more (901) until it is ended. Three kinds of call are refused:
 //!
-//! - **Waits, in any mode, from any thread but as said below**, because they conflict with capture
-//!   itself:
+//! - **Waits, in any mode, from any thread**, because they conflict with capture itself:
 //!
 //!   | call | code |
 //!   |---|---|
@@ -18,9 +17,9 @@
 //!   That the device decides, and neither thread nor mode, was measured on NVIDIA's driver
 //!   (comment in ROCm/rocm-systems#4508: 900 for `cudaDeviceSynchronize`, 906 for a stream's,
 //!   nothing for another GPU's). Others say that in thread-local mode other threads may wait
-//!   (ROCm/rocm-systems#11698), but not for which streams. The stricter holds here: none may. But a
-//!   thread in relaxed mode may wait for another stream than it captures itself: PyTorch 2.12 and
-//!   2.13 do so in each capture, and driver 580 allows it (below).
+//!   (ROCm/rocm-systems#11698), but not for which streams. The stricter holds here, but for one case:
+//!   in relaxed mode, a thread that captures may wait for another stream. PyTorch 2.12 and 2.13 do so
+//!   in each capture, and driver 580 allows it (below).
 //!   `cuMemFree` waits for its context inside, so it is refused like `cuCtxSynchronize`, even
 //!   from a thread in relaxed mode.
 //! - **Use of the legacy stream** while a blocking stream of its context captures (906; CUDA's
@@ -168,7 +167,8 @@ impl State {
         self.refuse(captures, Code::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses a wait for a stream that is captured, or while another one of its device is.
+    /// Refuses a wait for a stream that is captured, or while another one of its device is, but by the
+    /// thread that began this capture, in relaxed mode.
     pub(crate) fn forbid_stream_wait(&mut self, slot: u32) -> Result<()> {
         self.forbid_on_capturing(slot)?;
         if self.is_legacy(slot) {
