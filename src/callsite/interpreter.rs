@@ -7,7 +7,9 @@
 //! [`Layout`] is the exception: the offsets of six fields in CPython's own structures, which lead
 //! from a thread's state to its frames. They are taken from the headers of 3.11 to 3.15. `python.rs`
 //! trusts them only after it has compared their frames with those that the functions return. For
-//! other versions, and builds without a global lock, only the functions are used.
+//! other versions, and builds without a global lock, only the functions are used: in such a build
+//! each thread runs a copy of the code, which may go before the code does and leave its address to
+//! another one.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::ptr::null_mut;
