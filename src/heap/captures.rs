@@ -22,7 +22,7 @@
 //!
 //! **No capture slips in between check and wait**: a wait is counted before the check for captures,
 //! and a capture is counted before the check for waits, so one of the two sees the other. A capture
-//! that begins lets waits under way end first, for at most [`MOST_PATIENCE`]. By then the driver
+//! that begins lets waits under way end first, for at most [`MOST_WAIT`]. By then the driver
 //! has long checked for captures, which it does as a wait begins; and the work waited for may need
 //! the thread that begins the capture. No lock.
 
@@ -37,7 +37,7 @@ use crate::driver::{self, Call, Code, DriverError};
 /// How long a capture that was only seen counts after the last call on its stream.
 const SEEN_SECONDS: u32 = 10;
 /// How long a capture that begins waits, at most, for waits under way. In a model time stands still.
-const MOST_PATIENCE: Duration = if IS_MODEL { Duration::MAX } else { Duration::from_millis(100) };
+const MOST_WAIT: Duration = if IS_MODEL { Duration::MAX } else { Duration::from_millis(100) };
 
 thread_local! {
     /// Captures that this thread has announced, or begun a private pool for, and has not ended.
@@ -98,11 +98,11 @@ impl Captures {
         self.known.load(SeqCst)
     }
 
-    /// Called once a capture counts: lets waits under way end, for at most [`MOST_PATIENCE`].
+    /// Called once a capture counts: lets waits under way end, for at most [`MOST_WAIT`].
     pub(super) fn become_known(&self) {
         self.known.fetch_add(1, SeqCst);
         let begin = Instant::now();
-        while self.waits.load(SeqCst) != 0 && begin.elapsed() < MOST_PATIENCE {
+        while self.waits.load(SeqCst) != 0 && begin.elapsed() < MOST_WAIT {
             waiting::yield_now();
         }
     }

@@ -111,8 +111,8 @@ const _: () = assert!(size_of::<Properties>() == 1008);
 /// `cudaDeviceProp` of CUDA 12; what lies between fields is not initialised.
 pub(super) type OfCuda12 = [MaybeUninit<u8>; 1032];
 
-/// Where CUDA 12 has a run of fields, and where it begins above. CUDA 12 has a number more before each
-/// but the first, none of which is simulated, and ends with the last run.
+/// Runs of fields that both have: where each begins in CUDA 12, and above. Before each but the first,
+/// CUDA 12 has one more number, which is not simulated.
 const CUDA_12_RUNS: [(usize, usize); 10] = [
     (0, 0),
     (352, offset_of!(Properties, total_const_mem)),

@@ -204,9 +204,13 @@ fn the_legacy_stream_is_out_of_bounds_while_a_blocking_stream_captures() {
         &|| machine.delay(0, 0, 1),
     ];
     for call in calls {
-        machine.begin_capture(0, blocking, CaptureMode::Relaxed).unwrap();
-        assert_eq!(call(), Err(Code::STREAM_CAPTURE_IMPLICIT));
-        assert!(machine.end_capture(0, blocking).is_err());
+        for thread in MODES {
+            machine.begin_capture(0, blocking, CaptureMode::Relaxed).unwrap();
+            let before = exchange_thread_capture_mode(thread);
+            assert_eq!(call(), Err(Code::STREAM_CAPTURE_IMPLICIT), "{thread:?}");
+            exchange_thread_capture_mode(before);
+            assert!(machine.end_capture(0, blocking).is_err());
+        }
         machine.begin_capture(0, CAPTURED, CaptureMode::Relaxed).unwrap();
         machine.event_record(0, event, CAPTURED).unwrap();
         assert_eq!(machine.stream_wait(0, 0, event), Err(Code::STREAM_CAPTURE_IMPLICIT));
