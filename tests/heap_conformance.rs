@@ -85,9 +85,12 @@ macro_rules! cases {
             contexts::default_streams_of_two_devices_are_two
             contexts::a_device_that_joins_a_wait_may_capture
             contexts::a_request_waits_for_captures_on_a_device_that_uses_its_memory
+            contexts::the_end_of_a_capture_on_a_device_that_uses_the_memory_is_found
+            contexts::a_capture_on_a_device_that_uses_the_memory_may_end_at_any_call
             captures::a_capture_that_was_told_of_is_left_alone
             captures::a_capture_that_was_seen_is_left_alone
             captures::a_request_waits_for_another_threads_captures
+            captures::a_capture_may_end_in_another_thread
             captures::a_request_that_its_own_capture_waits_for_is_refused_at_once
             captures::callbacks_are_asked_again_after_a_capture
             captures::a_free_that_meets_a_capture_keeps_its_memory

@@ -26,12 +26,13 @@
 //! has long checked for captures, which it does as a wait begins; and the work waited for may need
 //! the thread that begins the capture. No lock.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::lock::{Lock, rank};
 use crate::base::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
-use crate::base::sync::{IS_MODEL, OnceCell, thread_local, waiting};
+use crate::base::sync::{IS_MODEL, OnceCell, waiting};
+use crate::base::thread;
 use crate::driver::{self, Call, Code, DriverError};
 
 /// How long a capture that was only seen counts after the last call on its stream.
@@ -39,16 +40,14 @@ const SEEN_SECONDS: u32 = 10;
 /// How long a capture that begins waits, at most, for waits under way. In a model time stands still.
 const MOST_WAIT: Duration = if IS_MODEL { Duration::MAX } else { Duration::from_millis(100) };
 
-thread_local! {
-    /// Captures that this thread has announced, or begun a private pool for, and has not ended.
-    static BEGUN_HERE: Cell<u32> = const { Cell::new(0) };
-}
-
 /// What is known of the captures on one device.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     /// Captures announced and not ended.
     told: AtomicU32,
+    /// The numbers of the threads that have begun those captures, and private pools for captures; the oldest
+    /// first.
+    begun_by: Lock<Vec<u64>, { rank::LEAF }>,
     /// How often one became known; wraps around.
     known: AtomicU32,
     /// Lanes whose stream was seen capturing.
@@ -107,9 +106,29 @@ impl Captures {
         }
     }
 
+    /// The calling thread begins a capture.
+    pub(super) fn begin_here(&self) {
+        self.begun_by.lock().push(thread::number());
+    }
+
+    /// The calling thread ends a capture: one of its own, or else another thread's oldest.
+    pub(super) fn end_here(&self) {
+        let here = thread::number();
+        let mut begun_by = self.begun_by.lock();
+        let index = begun_by.iter().position(|&begun_by| begun_by == here).unwrap_or(0);
+        if index < begun_by.len() {
+            begun_by.remove(index);
+        }
+    }
+
+    /// Whether the calling thread has begun a capture that has not ended.
+    pub(super) fn is_begun_here(&self) -> bool {
+        self.begun_by.lock().contains(&thread::number())
+    }
+
     /// Counts a capture that the calling thread begins, and lets waits under way end.
     pub(super) fn begin(&self) {
-        begin_here();
+        self.begin_here();
         self.told.fetch_add(1, SeqCst);
         self.become_known();
     }
@@ -118,7 +137,7 @@ impl Captures {
     pub(super) fn end(&self) -> bool {
         let is_told = self.told.fetch_update(SeqCst, SeqCst, |told| told.checked_sub(1)).is_ok();
         if is_told {
-            end_here();
+            self.end_here();
         }
         is_told
     }
@@ -136,21 +155,6 @@ impl Drop for Wait {
     fn drop(&mut self) {
         self.0.waits.fetch_sub(1, SeqCst);
     }
-}
-
-/// The calling thread begins a capture.
-pub(super) fn begin_here() {
-    let _ = BEGUN_HERE.try_with(|begun| begun.set(begun.get() + 1));
-}
-
-/// The calling thread ends a capture, which another one may have begun.
-pub(super) fn end_here() {
-    let _ = BEGUN_HERE.try_with(|begun| begun.set(begun.get().saturating_sub(1)));
-}
-
-/// Whether the calling thread has begun a capture and not ended it.
-pub(super) fn is_begun_here() -> bool {
-    BEGUN_HERE.try_with(Cell::get).unwrap_or(0) > 0
 }
 
 /// Begins a wait; fails if a stream is captured.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::attempts::wait_until;
-use super::captures::{Wait, begin_here, begin_wait, end_here, forbidden, is_begun_here};
+use super::captures::{Wait, begin_wait, forbidden};
 use super::pools::{PoolFilter, PoolId, PoolUse};
 use super::state::{Climb, DeviceHeap, DeviceSlot, Heap};
 use crate::base::sync::atomic::{Ordering::SeqCst, fence};
@@ -44,36 +44,48 @@ impl DeviceSlot {
     }
 }
 
-impl DeviceHeap<'_> {
+impl<'a> DeviceHeap<'a> {
     /// Returns true if a stream of the device may be captured now.
     pub(super) fn may_capture(self) -> bool {
         self.pools.is_routing() || self.captures.is_any()
     }
 
-    /// How many captures had become known before those that may be under way now.
+    /// The device, and the others whose contexts use its memory: a capture on any of them may forbid to
+    /// wait for that memory.
+    fn slots_in_use(self) -> impl Iterator<Item = &'a DeviceSlot> {
+        let own = self.heap.slot(self.ordinal).ok();
+        own.into_iter().chain(self.slots_of(self.contexts.others()))
+    }
+
+    /// How many captures that matter to the device had become known before those that may be under way now;
+    /// wraps around.
     pub(super) fn captures_before(self) -> u32 {
-        // In this order: one that becomes known in between does so later.
-        let known = self.captures.known();
-        known.wrapping_sub(u32::from(self.may_capture()))
+        let before = |slot: &DeviceSlot| {
+            // In this order: one that becomes known in between does so later.
+            let known = slot.captures.known();
+            known.wrapping_sub(u32::from(slot.may_capture()))
+        };
+        self.slots_in_use().map(before).fold(0, u32::wrapping_add)
     }
 
-    /// Returns true if other threads have captured since `before`, or capture on another device that must
-    /// be waited for, too; but not if this thread has begun a capture.
+    /// Returns true if there have been captures that matter to the device since `before`, or are some; but not
+    /// if this thread has begun one.
     pub(super) fn others_captured(self, before: u32) -> bool {
-        let is_held_back = || self.captures.known() != before || self.may_hold_back();
-        !is_begun_here() && is_held_back()
+        let known = self.slots_in_use().map(|slot| slot.captures.known());
+        let is_any = known.fold(0, u32::wrapping_add) != before || self.may_hold_back();
+        is_any && !self.heap.devices.iter().any(|slot| slot.captures.is_begun_here())
     }
 
-    /// Returns true if a capture may forbid to wait for the memory of the device: there, or on another
-    /// device whose contexts use it.
+    /// Returns true if a capture may forbid to wait for the memory of the device.
     fn may_hold_back(self) -> bool {
-        self.may_capture() || self.slots_of(&self.contexts.others()).any(DeviceSlot::may_capture)
+        self.slots_in_use().any(DeviceSlot::may_capture)
     }
 
     /// Waits for captures to end, as [`wait_until`]; returns true if none is left.
     pub(super) fn let_captures_end(self, begin: Instant) -> bool {
         wait_until(begin, || {
-            self.look_for_ends();
+            let states = self.slots_in_use().filter_map(|slot| slot.state.get());
+            states.for_each(|state| DeviceHeap { heap: self.heap, state }.look_for_ends());
             !self.may_hold_back()
         })
     }
@@ -95,11 +107,11 @@ impl DeviceHeap<'_> {
     }
 
     /// The other devices whose contexts are among `others`.
-    fn slots_of<'a>(
-        &'a self,
-        others: &'a [Arc<EventCache>],
+    fn slots_of(
+        self,
+        others: impl IntoIterator<Item: AsRef<EventCache>>,
     ) -> impl Iterator<Item = &'a DeviceSlot> {
-        let ordinals = others.iter().map(|events| events.driver().ordinal());
+        let ordinals = others.into_iter().map(|events| events.as_ref().driver().ordinal());
         let ordinals = ordinals.filter(move |&ordinal| ordinal != self.ordinal);
         ordinals.filter_map(move |ordinal| self.heap.slot(ordinal).ok())
     }
@@ -173,7 +185,7 @@ impl DeviceHeap<'_> {
     ) -> Result<()> {
         self.pools.begin(pool, filter, purpose)?;
         if purpose == PoolUse::Capture {
-            begin_here();
+            self.captures.begin_here();
             fence(SeqCst);
             self.captures.become_known();
         }
@@ -183,7 +195,7 @@ impl DeviceHeap<'_> {
     /// `Heap::end_pool` of the device.
     pub(super) fn end_pool(self, pool: PoolId) -> Result<()> {
         if self.pools.end(pool)? == PoolUse::Capture {
-            end_here();
+            self.captures.end_here();
             self.capture_has_ended();
         }
         Ok(())

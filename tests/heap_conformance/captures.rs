@@ -69,27 +69,54 @@ pub fn a_request_waits_for_another_threads_captures(subject: Subject) {
     let in_a_pool = (1, capture_into_a_pool as fn(&Rig, &dyn Fn()));
     for (count, capture) in [announced, one_after_the_other, in_a_pool] {
         let rig = subject.plan().capacity(3 * BLOCK_BYTES).start();
-        let blocks = [(); 3].map(|()| rig.allocate_and_touch(BLOCK_BYTES, A));
-        let has_begun = Barrier::new(2);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in 0..count {
-                    capture(&rig, &|| {
-                        rig.machine.begin_capture(0, B.0, CaptureMode::Global).unwrap();
-                        if round == 0 {
-                            has_begun.wait();
-                        }
-                        thread::sleep(CAPTURE_TIME);
-                        rig.machine.end_capture(0, B.0).expect("the capture is still valid");
-                    });
-                }
-            });
-            has_begun.wait();
-            blocks.iter().for_each(|&block| rig.free(block));
-            rig.free(rig.allocate(2 * BLOCK_BYTES, C));
-        });
+        request_beside_captures(&rig, count, capture);
         rig.finish();
     }
+}
+
+/// A thread waits for others' captures, also if one that it has begun was ended by another thread.
+pub fn a_capture_may_end_in_another_thread(subject: Subject) {
+    for is_in_pool in [false, true] {
+        let rig = subject.plan().capacity(3 * BLOCK_BYTES).start();
+        let heap = &rig.heap;
+        let end = || match is_in_pool {
+            false => heap.end_capture(DEVICE).unwrap(),
+            true => heap.end_pool(DEVICE, POOL).unwrap(),
+        };
+        match is_in_pool {
+            false => heap.begin_capture(DEVICE).unwrap(),
+            true => heap.begin_pool(DEVICE, POOL, Arc::new(|stream| stream == B)).unwrap(),
+        }
+        thread::scope(|scope| scope.spawn(end).join().unwrap());
+        request_beside_captures(&rig, 1, announce);
+        if is_in_pool {
+            heap.release_pool(DEVICE, POOL).unwrap();
+        }
+        rig.finish();
+    }
+}
+
+/// All memory waits for streams, and another thread captures `count` times; then a request is served.
+fn request_beside_captures(rig: &Rig, count: usize, capture: fn(&Rig, &dyn Fn())) {
+    let blocks = [(); 3].map(|()| rig.allocate_and_touch(BLOCK_BYTES, A));
+    let has_begun = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..count {
+                capture(rig, &|| {
+                    rig.machine.begin_capture(0, B.0, CaptureMode::Global).unwrap();
+                    if round == 0 {
+                        has_begun.wait();
+                    }
+                    thread::sleep(CAPTURE_TIME);
+                    rig.machine.end_capture(0, B.0).expect("the capture is still valid");
+                });
+            }
+        });
+        has_begun.wait();
+        blocks.iter().for_each(|&block| rig.free(block));
+        rig.free(rig.allocate(2 * BLOCK_BYTES, C));
+    });
 }
 
 /// Makes a request during a capture.
