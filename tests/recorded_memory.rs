@@ -155,14 +155,20 @@ fn elastic_completes_on_a_small_device() {
     }
 }
 
-/// `tight` is for devices that a program fills: a hundredth more than what is live is enough, but
-/// for the smallest program.
+/// `fine` and `tight` are for devices that a program fills: a hundredth more than what is live is
+/// enough, but for the smallest program.
 #[test]
-fn tight_completes_on_a_hundredth_more() {
+fn finer_policies_complete_on_a_hundredth_more() {
+    for policy in [ElasticPolicy::Fine, ElasticPolicy::Tight] {
+        completes_on_a_hundredth_more(policy);
+    }
+}
+
+fn completes_on_a_hundredth_more(policy: ElasticPolicy) {
     for Entry { name, .. } in TABLE.iter().filter(|entry| entry.name != "alternating") {
         let program = recorded(name);
         let device_bytes = (program.live_peak_bytes as f64 * 1.01) as u64;
-        let mut replay = Replay::under_on(&program, ElasticPolicy::Tight, device_bytes);
+        let mut replay = Replay::under_on(&program, policy, device_bytes);
         replay.run().unwrap_or_else(|error| panic!("{name}: {error}"));
         replay.rig.finish();
     }

@@ -174,7 +174,7 @@ fn no_private_pool_gets_what_is_made_ready() {
 #[test]
 fn a_plan_of_another_device_or_strategy_is_refused() {
     let subject = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly);
-    let plan = plan_of(subject);
+    let plan = DevicePlan { needs_finer: true, ..plan_of(subject) };
     let larger = subject.plan().capacity(2 << 30).start();
     assert_eq!(status_of(make_ready(&larger, &plan)), Status::InvalidArgument);
     let caching = Subject::new(PoolType::Caching, StoreKind::AddressesOnly).plan().start();
@@ -185,10 +185,55 @@ fn a_plan_of_another_device_or_strategy_is_refused() {
     wrong.extents[0].home_view = 99;
     let rig = subject.plan().start();
     assert_eq!(status_of(make_ready(&rig, &wrong)), Status::InvalidArgument);
-    for rig in [larger, caching, rig] {
+    // Its extents are finer only if it is for this device.
+    for (rig, is_finer) in [(larger, false), (caching, false), (rig, true)] {
         whole_step(&rig);
+        assert_eq!(rig.heap.plan()[0].needs_finer, is_finer);
         rig.finish();
     }
+}
+
+/// Finer extents help where memory is lost in pieces: not a program that wants more than there is, one whose
+/// extents are as small as can be, or one whose memory is held back by a capture.
+#[test]
+fn only_a_refusal_for_pieces_asks_for_finer_extents() {
+    let subject = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly);
+    let needs_finer = |rig: Rig| {
+        let needs_finer = rig.heap.plan()[0].needs_finer;
+        rig.finish();
+        needs_finer
+    };
+    // Of neighbours, large enough to fill the device, every second one is free.
+    let in_pieces = |rig: &Rig, piece_bytes: u64| {
+        let count = rig.heap.plan()[0].model.total_bytes / piece_bytes;
+        let blocks: Vec<u64> = (0..count).map(|_| rig.allocate(piece_bytes, A)).collect();
+        blocks.iter().step_by(2).for_each(|&block| rig.free(block));
+        assert_eq!(rig.refusal(count / 2 * piece_bytes, A), Status::OutOfMemory);
+        blocks.into_iter().skip(1).step_by(2).for_each(|block| rig.free(block));
+    };
+    let start = |bytes| {
+        let rig = subject.plan().capacity(bytes).start();
+        rig.free(rig.allocate(512, A));
+        rig
+    };
+    let large = start(32 << 30);
+    in_pieces(&large, 11 * MIB);
+    assert!(needs_finer(large));
+    let small = start(1 << 30);
+    in_pieces(&small, MIB + 64 * KIB);
+    assert!(!needs_finer(small));
+    let full = start(32 << 30);
+    let live = full.allocate(20 << 30, A);
+    assert_eq!(full.refusal(13 << 30, A), Status::OutOfMemory);
+    full.free(live);
+    assert!(!needs_finer(full));
+    let captured = start(32 << 30);
+    let cached = captured.allocate(20 << 30, A);
+    captured.heap.begin_capture(DEVICE).unwrap();
+    captured.free(cached);
+    assert_eq!(captured.refusal(30 << 30, B), Status::OutOfMemory);
+    captured.heap.end_capture(DEVICE).unwrap();
+    assert!(!needs_finer(captured));
 }
 
 #[test]

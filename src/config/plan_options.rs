@@ -21,8 +21,9 @@ pub(super) const PLAN: OptionSpec = OptionSpec {
     values: "the path of a file, or `off`",
     summary: "Keep in this file what the run needs, and have the next run's memory made ready by it.",
     help: "Written at exit. A thread makes the memory ready when the library starts. A file of another \
-           program, version, device or strategy is named in the log and left as it is. %r stands for \
-           GENESIS_RANK, %p for the process's number.",
+           program, version, device or strategy is named in the log and left as it is. After a run \
+           that was refused memory although as much was free, in pieces, the next one has \
+           GENESIS_ELASTIC_POLICY=fine. %r stands for GENESIS_RANK, %p for the process's number.",
     runtime: false,
     parse: |settings, text| {
         assign(&mut settings.plan, optional(text, OFF, |path| Ok(path.to_owned())))

@@ -41,18 +41,21 @@ impl BackendChoice {
 pub enum ElasticPolicy {
     /// Driver time while the device has room, memory where it has little.
     Balanced,
+    /// Memory that decides whether a program fits, for more driver time while it starts.
+    Fine,
     /// Memory, always.
     Tight,
 }
 
 impl ElasticPolicy {
     /// Every policy, in the order in which they are listed to users.
-    pub const ALL: &[Self] = &[Self::Balanced, Self::Tight];
+    pub const ALL: &[Self] = &[Self::Balanced, Self::Fine, Self::Tight];
 
     /// The word for it in the environment.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Balanced => "balanced",
+            Self::Fine => "fine",
             Self::Tight => "tight",
         }
     }

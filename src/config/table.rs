@@ -149,12 +149,13 @@ pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "GENESIS_ELASTIC_POLICY",
         aliases: &[],
-        values: "`balanced` or `tight`",
+        values: "`balanced`, `fine` or `tight`",
         summary: "Elastic: whether to save driver calls while there is room, or memory always.",
-        help: "tight holds memory in the smallest extents, mostly within 1 % of what is live, and \
-               moves memory instead of holding more: ten times the driver calls while a program \
-               warms up, and some as long as it runs. For devices that a program fills: a hundredth \
-               more than what is live is enough. balanced makes fewer and larger extents.",
+        help: "fine holds memory in the smallest extents, for devices that a program fills: a \
+               hundredth more than what is live is mostly enough, for ten times the driver calls \
+               while a program starts. tight does, too, holds mostly within 1 % of what is live, \
+               and moves memory instead of holding more, some as long as the program runs. \
+               balanced makes fewer and larger extents.",
         runtime: false,
         parse: |settings, text| {
             let policy = word(text, "a policy of Elastic", ElasticPolicy::ALL, ElasticPolicy::name);

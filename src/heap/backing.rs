@@ -95,10 +95,18 @@ impl Backing {
         matches!(self, Self::Extents(_))
     }
 
+    /// Makes extents as small as they can be; returns true if there are extents, and they were to be larger.
+    pub(super) fn make_finer(&mut self) -> bool {
+        match self {
+            Self::Segments(_) => false,
+            Self::Extents(extents) => extents.make_finer(),
+        }
+    }
+
     /// The setting with which less memory is lost in pieces between live blocks, if there is one.
     pub(super) fn finer_setting(&self) -> Option<&'static str> {
         let is_coarse = self.extents()?.policy == ElasticPolicy::Balanced;
-        is_coarse.then_some("GENESIS_ELASTIC_POLICY=tight")
+        is_coarse.then_some("GENESIS_ELASTIC_POLICY=fine")
     }
 
     /// The bytes that the ledger charges for `bytes` of memory.

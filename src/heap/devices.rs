@@ -61,7 +61,7 @@ impl Heap {
             is_new = true;
             let driver = Arc::clone(&slot.driver);
             let captures = Arc::clone(&slot.captures);
-            let state = DeviceState::open(
+            let mut state = DeviceState::open(
                 driver,
                 captures,
                 &self.settings(),
@@ -69,6 +69,10 @@ impl Heap {
                 self.events(),
                 &self.join,
             )?;
+            let model = DeviceHeap { heap: self, state: &state }.model();
+            if slot.finer_if.get() == Some(&model) && state.backing.make_finer() {
+                messages.push((LogLevel::Info, finer(ordinal)));
+            }
             // Before another thread can use it.
             let device = DeviceHeap { heap: self, state: &state };
             device.introduce_all(&mut messages);
@@ -184,7 +188,11 @@ impl Heap {
     /// From now on `plan` may be made ready. The streams that it is for are counted from its
     /// device's first use, so call it before that.
     pub fn expect(&self, plan: &DevicePlan) -> Result<()> {
-        self.slot(plan.device)?.expected_streams.store(plan.lanes.len(), Relaxed);
+        let slot = self.slot(plan.device)?;
+        slot.expected_streams.store(plan.lanes.len(), Relaxed);
+        if plan.needs_finer {
+            slot.finer_if.get_or_init(|| plan.model.clone());
+        }
         Ok(())
     }
 
@@ -476,6 +484,14 @@ impl Heap {
         events.put(event);
         Ok(waiting?)
     }
+}
+
+#[cold]
+fn finer(ordinal: DeviceOrdinal) -> String {
+    format!(
+        "GENESIS_PLAN: device {ordinal}: an earlier run was refused memory although as much was free, in \
+         pieces, so extents are as small as they can be"
+    )
 }
 
 #[cold]

@@ -108,6 +108,11 @@ impl Climb<'_> {
             }
         }
         Tallies::count(&self.device.tallies.out_of_memory_events);
+        if let Some(extents) = self.device.backing.extents()
+            && self.is_free_in_pieces()
+        {
+            extents.note_scattered();
+        }
         Err(self.out_of_memory())
     }
 
@@ -232,6 +237,14 @@ impl Climb<'_> {
             siblings_bytes.max() >= Some(self.block_bytes)
         };
         is_cached || lanes().any(|lane| !lane.lock().pending.is_empty())
+    }
+
+    /// Returns true if all that is free and may be lent would be enough for the request, in one piece.
+    fn is_free_in_pieces(&self) -> bool {
+        let may_use = |lane: &&Lane| lane.index == self.lane.index || self.is_sibling(lane);
+        let lanes = self.device.lanes().filter(may_use);
+        let free_bytes: u64 = lanes.map(|lane| lane.counters.inactive_bytes()).sum();
+        !self.device.may_capture() && free_bytes >= self.device.missing_bytes(self.block_bytes)
     }
 
     /// Returns true if `lane` may lend to the request's lane: it is another lane of the same pool,

@@ -24,6 +24,9 @@ pub struct DevicePlan {
     pub model: DeviceModel,
     /// The most bytes that were live.
     pub peak_bytes: u64,
+    /// Whether the next run's extents are to be as small as they can be, because a request was refused
+    /// although as much was free, in pieces.
+    pub needs_finer: bool,
     /// Its lanes, in the order of their streams' first requests.
     pub lanes: Vec<LanePlan>,
     /// Its extents; what was freed last comes last.

@@ -52,7 +52,7 @@ impl<'a> DeviceHeap<'a> {
     }
 
     /// What decides which plans are for the device.
-    fn model(self) -> DeviceModel {
+    pub(super) fn model(self) -> DeviceModel {
         DeviceModel {
             name: self.name.clone(),
             total_bytes: self.ledger.total_bytes(),
@@ -65,7 +65,11 @@ impl<'a> DeviceHeap<'a> {
     pub(super) fn plan(self) -> DevicePlan {
         let now = self.plan_now();
         let kept = self.kept_plan.lock().clone();
-        kept.filter(|kept| kept.held_bytes() > now.held_bytes()).unwrap_or(now)
+        let most = kept.filter(|kept| kept.held_bytes() > now.held_bytes()).unwrap_or(now);
+        match &self.state.backing {
+            Backing::Segments(_) => most,
+            Backing::Extents(extents) => extents.judged(most),
+        }
     }
 
     /// Cached memory is about to be released on request: keeps what is held now, if it is the most so
@@ -90,7 +94,7 @@ impl<'a> DeviceHeap<'a> {
             Backing::Extents(extents) => extents.plan(&lanes),
         };
         let (device, model, peak_bytes) = (self.ordinal, self.model(), self.most_live_bytes(0));
-        DevicePlan { device, model, peak_bytes, lanes, extents }
+        DevicePlan { device, model, peak_bytes, needs_finer: false, lanes, extents }
     }
 
     /// `Heap::make_ready` of the device.

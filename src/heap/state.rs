@@ -21,7 +21,7 @@ use super::lane::Lane;
 use super::lanes::{LaneIndex, Lanes};
 use super::loading::Loading;
 use super::notes::Notes;
-use super::plan::DevicePlan;
+use super::plan::{DeviceModel, DevicePlan};
 use super::policy::Policy;
 use super::pool_memory::Segments;
 use super::pools::Pools;
@@ -113,12 +113,19 @@ pub(super) struct DeviceSlot {
     pub(super) state: OnceCell<DeviceState>,
     /// For how many streams lanes are made when it is opened.
     pub(super) expected_streams: AtomicUsize,
+    /// If it is this one then, its extents are to be finer.
+    pub(super) finer_if: OnceCell<DeviceModel>,
 }
 
 impl DeviceSlot {
     pub(super) fn new(driver: Arc<dyn Device>) -> Self {
-        let (captures, state) = (Arc::default(), OnceCell::new());
-        Self { driver, captures, state, expected_streams: AtomicUsize::new(0) }
+        Self {
+            driver,
+            captures: Arc::default(),
+            state: OnceCell::new(),
+            expected_streams: AtomicUsize::new(0),
+            finer_if: OnceCell::new(),
+        }
     }
 }
 
@@ -199,6 +206,10 @@ pub(super) struct Extents {
     /// Requests of at least this many bytes get one extent each.
     pub(super) single_handle_bytes: u64,
     pub(super) policy: ElasticPolicy,
+    /// Whether that is because of how an earlier run ended (`DevicePlan::needs_finer`).
+    pub(super) is_finer: bool,
+    /// Whether a request was refused although as much was free, in pieces.
+    pub(super) was_scattered: AtomicBool,
     /// The addresses reserved in all lanes, in bytes.
     pub(super) area_bytes: AtomicU64,
     /// Whether memory was ever short: a request was not served without memory being released.

@@ -125,7 +125,7 @@ pub fn the_hint_is_true(subject: Subject) {
         let Settings { strategy, elastic_policy, .. } = &subject.plan().settings;
         let is_coarse =
             strategy.pool_type == PoolType::Elastic && *elastic_policy == ElasticPolicy::Balanced;
-        assert_eq!(hint.contains("GENESIS_ELASTIC_POLICY=tight"), is_coarse, "{hint:?}");
+        assert_eq!(hint.contains("GENESIS_ELASTIC_POLICY=fine"), is_coarse, "{hint:?}");
         has(hint, "in pieces");
     }
     rig.finish();

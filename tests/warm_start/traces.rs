@@ -1,6 +1,7 @@
 //! Recorded programs: the first pass of a run whose memory was made ready makes no driver call for
 //! memory, and holds no more than the run before.
 
+use genesis::base::Status;
 use genesis::base::size::MIB;
 use genesis::config::PoolType;
 
@@ -80,9 +81,43 @@ fn runs_after_a_single_pass() {
     }
 }
 
+/// A device that would have room for a program, if no memory were lost in pieces between live blocks. The
+/// run that is refused memory leaves a plan by which the next one has finer extents, and fits. The third
+/// one finds those ready.
+#[test]
+fn a_program_that_was_refused_memory_fits_the_next_time() {
+    for name in ["diffusion_buckets", "llama1b_full_var", "opt13_recompute_var"] {
+        let program = recorded(name);
+        let device_bytes = (program.live_peak_bytes as f64 * 1.01) as u64;
+        let on_device = || Replay::on(&program, PoolType::Elastic, device_bytes);
+        let mut first = on_device();
+        let refused = (0..PASSES).find_map(|_| first.pass().err());
+        let status = refused.expect("it is refused memory").status;
+        assert_eq!(status, Status::OutOfMemory, "{name}");
+        let needs_finer = |replay: &Replay<'_>| replay.rig.heap.plan()[0].needs_finer;
+        assert!(needs_finer(&first), "{name}");
+
+        let mut second = made_ready(on_device(), &first);
+        second.passes(PASSES);
+        let cold_calls = second.rig.statistics().driver_memory_calls;
+        let mut third = made_ready(on_device(), &second);
+        let before = third.rig.statistics().driver_memory_calls;
+        third.passes(PASSES);
+        let calls = third.rig.statistics().driver_memory_calls - before;
+        println!("{name}: {cold_calls} calls in the second run, {calls} in the third");
+        assert!(calls as f64 <= cold_calls as f64 * MOST_LEFT_IN_SECOND, "{name}: {calls}");
+        assert!(needs_finer(&second) && needs_finer(&third), "{name}");
+        [second, third].into_iter().for_each(|replay| replay.rig.finish());
+    }
+}
+
 /// A run whose memory is made ready by the plan of another.
 fn after<'a>(replay: &Replay<'a>) -> Replay<'a> {
-    let next = Replay::new(replay.program, PoolType::Elastic);
+    made_ready(Replay::new(replay.program, PoolType::Elastic), replay)
+}
+
+/// `next`, whose memory is made ready by the plan of `replay`.
+fn made_ready<'a>(next: Replay<'a>, replay: &Replay<'_>) -> Replay<'a> {
     for plan in replay.rig.heap.plan() {
         make_ready(&next.rig, &plan).unwrap();
     }

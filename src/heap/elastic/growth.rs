@@ -116,7 +116,7 @@ struct Bounds {
     most_loading_bytes: u64,
 }
 
-/// The two policies: driver calls against memory.
+/// The policies: driver calls against memory.
 const BALANCED: Bounds = Bounds {
     slack_part: 50,
     whole_blocks_part: WHOLE_BLOCKS_PART,
@@ -127,15 +127,19 @@ const BALANCED: Bounds = Bounds {
     least_young_bytes: 16 * MIB,
     most_loading_bytes: 64 * MIB,
 };
+const FINE: Bounds = Bounds {
+    least_extent_bytes: 2 * MIB,
+    most_extent_bytes: 2 * MIB,
+    least_young_bytes: 2 * MIB,
+    most_loading_bytes: 2 * MIB,
+    ..BALANCED
+};
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
     whole_blocks_part: 200,
     lent_slack_part: 200,
     restless_part: 200,
-    least_extent_bytes: 2 * MIB,
-    most_extent_bytes: 2 * MIB,
-    least_young_bytes: 2 * MIB,
-    most_loading_bytes: 2 * MIB,
+    ..FINE
 };
 
 /// How memory grows for one request.
@@ -192,7 +196,7 @@ impl Extents {
         }
         match self.policy {
             ElasticPolicy::Balanced if Part::KnownPrices.is_in() => dearness,
-            ElasticPolicy::Balanced | ElasticPolicy::Tight => 0,
+            ElasticPolicy::Balanced | ElasticPolicy::Fine | ElasticPolicy::Tight => 0,
         }
     }
 
@@ -242,6 +246,7 @@ impl Extents {
     fn bounds(&self) -> Bounds {
         match self.policy {
             ElasticPolicy::Balanced => BALANCED,
+            ElasticPolicy::Fine => FINE,
             ElasticPolicy::Tight => TIGHT,
         }
     }

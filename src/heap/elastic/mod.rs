@@ -102,6 +102,8 @@ impl Extents {
             store,
             single_handle_bytes: settings.single_handle_size_bytes.unwrap_or(u64::MAX),
             policy: settings.elastic_policy,
+            is_finer: false,
+            was_scattered: AtomicBool::new(false),
             area_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             loading: Lock::new(Loading::default()),

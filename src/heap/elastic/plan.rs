@@ -2,11 +2,13 @@
 
 use std::cmp::Reverse;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::lane::{Lane, LaneState};
-use super::super::plan::{ExtentPlan, LanePlan, ViewPlan};
+use super::super::plan::{DevicePlan, ExtentPlan, LanePlan, ViewPlan};
 use super::super::state::Extents;
 use crate::base::size::SizeClass;
+use crate::config::ElasticPolicy;
 use crate::memory::{Extent, NO_SLOT};
 
 /// A lane as it was when it was read.
@@ -28,6 +30,32 @@ pub(super) struct Area {
 }
 
 impl Extents {
+    /// A request was refused although as much was free, in pieces.
+    pub(in super::super) fn note_scattered(&self) {
+        self.was_scattered.store(true, Relaxed);
+    }
+
+    /// Makes extents as small as they can be, before there are any, as `ElasticPolicy::Fine`. Returns
+    /// true if they were to be larger.
+    pub(in super::super) fn make_finer(&mut self) -> bool {
+        self.is_finer = self.policy == ElasticPolicy::Balanced;
+        if self.is_finer {
+            self.policy = ElasticPolicy::Fine;
+        }
+        self.is_finer
+    }
+
+    /// `plan`, or without extents if those were too coarse: the next run makes finer ones.
+    pub(in super::super) fn judged(&self, plan: DevicePlan) -> DevicePlan {
+        let is_coarse = plan.extents.iter().any(|extent| extent.bytes > self.granule_bytes());
+        let is_policy_coarse = self.policy == ElasticPolicy::Balanced && is_coarse;
+        if is_policy_coarse && self.was_scattered.load(Relaxed) {
+            DevicePlan { extents: Vec::new(), needs_finer: true, ..plan }
+        } else {
+            DevicePlan { needs_finer: self.is_finer, ..plan }
+        }
+    }
+
     /// What the lanes hold, as [`Self::make_ready`] takes it.
     pub(in super::super) fn plan(&self, lanes: &[&Lane]) -> (Vec<LanePlan>, Vec<ExtentPlan>) {
         let mut seen: Vec<Seen> = lanes.iter().map(|lane| see(lane)).collect();

@@ -1,12 +1,13 @@
 //! A plan as a text, a line for each thing that was held:
 //!
 //! ```text
-//! genesis plan 2
+//! genesis plan 3
 //! version 0.1.0
 //! rank none                                   or a number
 //! program python train.py                     its command line
-//! device 0 Elastic 85899345920 2097152 64424509440 NVIDIA H100 80GB HBM3
-//!                                             memory, granule and live peak in bytes; its name
+//! device 0 Elastic 85899345920 2097152 64424509440 usual NVIDIA H100 80GB HBM3
+//!                                             memory, granule and live peak in bytes; whether extents
+//!                                             are to be finer; its name
 //! lane 64424509440 61 12 12 rising ahead              its levels
 //! area large 34359738368                      of that lane, in order
 //! segment large 20971520                      of that lane, by address
@@ -25,7 +26,7 @@ use crate::base::size::SizeClass;
 use crate::config::PoolType;
 use crate::heap::{DeviceModel, DevicePlan, ExtentPlan, LanePlan, Levels, ViewPlan};
 
-const FIRST_LINE: &str = "genesis plan 2";
+const FIRST_LINE: &str = "genesis plan 3";
 const LAST_LINE: &str = "end";
 const NO_RANK: &str = "none";
 
@@ -125,7 +126,9 @@ impl Plan {
 fn write_device(text: &mut String, device: &DevicePlan) -> std::fmt::Result {
     let DeviceModel { name, total_bytes, pool_type, granule_bytes } = &device.model;
     let (ordinal, pool_type, peak) = (device.device, pool_type.name(), device.peak_bytes);
-    writeln!(text, "device {ordinal} {pool_type} {total_bytes} {granule_bytes} {peak} {name}")?;
+    let sizes = word(device.needs_finer, SIZES);
+    let line = format_args!("{pool_type} {total_bytes} {granule_bytes} {peak} {sizes} {name}");
+    writeln!(text, "device {ordinal} {line}")?;
     for lane in &device.lanes {
         let Levels { peak, high, low, usual, is_falling, is_ahead } = lane.levels;
         let (direction, place) = (word(is_falling, DIRECTIONS), word(is_ahead, PLACES));
@@ -151,6 +154,7 @@ type Words = [&'static str; 2];
 const DIRECTIONS: Words = ["rising", "falling"];
 const PLACES: Words = ["past", "ahead"];
 const CLASSES: Words = ["small", "large"];
+const SIZES: Words = ["usual", "finer"];
 
 fn word(value: bool, words: Words) -> &'static str {
     words[usize::from(value)]
@@ -172,9 +176,11 @@ fn read_device(words: &mut SplitWhitespace<'_>) -> Read<DevicePlan> {
     let pool_type = PoolType::ALL.iter().copied().find(|pool_type| pool_type.name() == name);
     let pool_type = pool_type.ok_or_else(|| format!("`{name}` is no strategy"))?;
     let (total_bytes, granule_bytes, peak_bytes) = (next(words)?, next(words)?, next(words)?);
+    let needs_finer = choice(words, SIZES)?;
     let name = words.collect::<Vec<_>>().join(" ");
     let model = DeviceModel { name, total_bytes, pool_type, granule_bytes };
-    Ok(DevicePlan { device, model, peak_bytes, lanes: Vec::new(), extents: Vec::new() })
+    let (lanes, extents) = (Vec::new(), Vec::new());
+    Ok(DevicePlan { device, model, peak_bytes, needs_finer, lanes, extents })
 }
 
 fn read_lane(words: &mut SplitWhitespace<'_>) -> Read<LanePlan> {

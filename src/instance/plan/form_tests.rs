@@ -22,12 +22,13 @@ fn plan() -> Plan {
         home_view: 1,
     }];
     let lanes = vec![lane, LanePlan::default()];
-    let elastic =
-        DevicePlan { device: DeviceOrdinal(0), model, peak_bytes: 1 << 30, lanes, extents };
+    let (device, peak_bytes) = (DeviceOrdinal(0), 1 << 30);
+    let elastic = DevicePlan { device, model, peak_bytes, needs_finer: true, lanes, extents };
     let mut caching = elastic.clone();
     caching.device = DeviceOrdinal(1);
     caching.model.pool_type = PoolType::Caching;
     caching.model.granule_bytes = 1;
+    caching.needs_finer = false;
     caching.extents.clear();
     caching.lanes = vec![LanePlan {
         segments: vec![(SizeClass::Small, 2 << 20), (SizeClass::Large, 20 << 20)],
@@ -73,7 +74,7 @@ fn a_text_that_ends_early_is_refused() {
 fn wrong_numbers_are_refused() {
     let text = plan().text();
     for (right, wrong) in [
-        ("genesis plan 2", "genesis plan 1"),
+        ("genesis plan 3", "genesis plan 2"),
         ("extent 33554432 1", "extent 33554431 1"),
         ("extent 33554432 1", "extent 0 1"),
         ("extent 33554432 1", "extent 18446744073707454464 1"),
@@ -95,7 +96,8 @@ fn wrong_numbers_are_refused() {
         ("lane 9", "lane 85899345921"),
         ("device 0 Elastic 85899345920 2097152", "device 0 Elastic 85899345920 0"),
         ("device 0 Elastic", "device 0 Plastic"),
-        ("1073741824 NVIDIA", "85899345921 NVIDIA"),
+        ("1073741824 finer NVIDIA", "85899345921 finer NVIDIA"),
+        ("finer NVIDIA", "NVIDIA"),
     ] {
         assert!(text.contains(right), "{right}");
         let text = text.replacen(right, wrong, 1);
