@@ -6,7 +6,7 @@ use clap::{Parser, ValueEnum};
 use steps::{root, target_folder};
 
 use crate::run::Room;
-use crate::subjects::{ELASTIC, EXPANDABLE, TIGHT, YARDSTICK};
+use crate::subjects::{ELASTIC, EXPANDABLE, FINE, TIGHT, YARDSTICK};
 
 /// Where the pages and pictures go, from the root of the repository.
 const PAGE_FOLDER: &str = "docs/benchmarks";
@@ -88,6 +88,7 @@ pub(crate) enum Name {
     Native,
     Expandable,
     Elastic,
+    Fine,
     Tight,
 }
 
@@ -109,6 +110,7 @@ impl Name {
             Self::Native => YARDSTICK,
             Self::Expandable => EXPANDABLE,
             Self::Elastic => ELASTIC,
+            Self::Fine => FINE,
             Self::Tight => TIGHT,
         }
     }

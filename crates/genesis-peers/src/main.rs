@@ -163,7 +163,8 @@ fn measure_all(
     traces: &[Trace],
     circumstances: &[(String, String)],
 ) -> Result<Results, String> {
-    let subjects = tools.subjects(&strategies(tools)?);
+    let mut subjects = tools.subjects(&strategies(tools)?);
+    subjects.retain(|subject| subject.name != subjects::FINE);
     let circumstances = circumstances::with_load(circumstances);
     let mut measured = measure_times(arguments, tools, traces, &subjects)?;
     eprintln!("\nEight threads:");

@@ -63,7 +63,9 @@ pub(crate) const ELASTIC: &str = "Genesis Elastic";
 const RMM_POOL: &str = "RMM pool";
 /// The subjects whose instructions are counted, which takes long.
 pub(crate) const COUNTED: [&str; 4] = [YARDSTICK, EXPANDABLE, RMM_POOL, ELASTIC];
-/// The same code with little slack.
+/// The same code with the smallest extents; only for cells, if it is asked for.
+pub(crate) const FINE: &str = "Genesis Elastic, fine";
+/// … and with little slack, too.
 pub(crate) const TIGHT: &str = "Genesis Elastic, tight";
 
 impl Tools {
@@ -184,8 +186,10 @@ impl Tools {
         let plain = strategies
             .iter()
             .map(|strategy| genesis(format!("Genesis {strategy}"), strategy, Vec::new()));
-        let tight = vec![("GENESIS_ELASTIC_POLICY", "tight".to_owned())];
-        let tight = genesis(TIGHT.to_owned(), "Elastic", tight);
+        let policies = [(FINE, "fine"), (TIGHT, "tight")].map(|(name, policy)| {
+            let policy = vec![("GENESIS_ELASTIC_POLICY", policy.to_owned())];
+            genesis(name.to_owned(), "Elastic", policy)
+        });
         [
             peer(YARDSTICK, "torch", Vec::new(), true),
             peer(EXPANDABLE, "torch", expandable, true),
@@ -193,7 +197,7 @@ impl Tools {
         ]
         .into_iter()
         .chain(plain)
-        .chain([tight])
+        .chain(policies)
         .collect()
     }
 }

@@ -10,11 +10,16 @@ use super::judge::{cold_ms, warm_ms};
 use super::{Cell, Cells, Smallest};
 use crate::results::geometric_mean;
 use crate::run::Run;
-use crate::subjects::{ELASTIC, EXPANDABLE, TIGHT, YARDSTICK};
+use crate::subjects::{ELASTIC, EXPANDABLE, FINE, TIGHT, YARDSTICK};
 
 /// The subjects in the order of a line, with their names on it.
-const NAMES: [(&str, &str); 4] =
-    [(YARDSTICK, "native"), (EXPANDABLE, "exp"), (ELASTIC, "gen"), (TIGHT, "tight")];
+const NAMES: [(&str, &str); 5] = [
+    (YARDSTICK, "native"),
+    (EXPANDABLE, "exp"),
+    (ELASTIC, "gen"),
+    (FINE, "fine"),
+    (TIGHT, "tight"),
+];
 /// The characters of one subject's figures.
 const FIGURES_WIDTH: usize = 19;
 
