@@ -52,7 +52,7 @@ impl<'a> DeviceHeap<'a> {
 
     /// The device, and the others whose contexts use its memory: a capture on any of them may forbid to
     /// wait for that memory.
-    fn slots_in_use(self) -> impl Iterator<Item = &'a DeviceSlot> {
+    fn slots_waited_for(self) -> impl Iterator<Item = &'a DeviceSlot> {
         let own = self.heap.slot(self.ordinal).ok();
         own.into_iter().chain(self.slots_of(self.contexts.others()))
     }
@@ -65,26 +65,26 @@ impl<'a> DeviceHeap<'a> {
             let known = slot.captures.known();
             known.wrapping_sub(u32::from(slot.may_capture()))
         };
-        self.slots_in_use().map(before).fold(0, u32::wrapping_add)
+        self.slots_waited_for().map(before).fold(0, u32::wrapping_add)
     }
 
     /// Returns true if there have been captures that matter to the device since `before`, or are some; but not
     /// if this thread has begun one.
     pub(super) fn others_captured(self, before: u32) -> bool {
-        let known = self.slots_in_use().map(|slot| slot.captures.known());
+        let known = self.slots_waited_for().map(|slot| slot.captures.known());
         let is_any = known.fold(0, u32::wrapping_add) != before || self.may_hold_back();
         is_any && !self.heap.devices.iter().any(|slot| slot.captures.is_begun_here())
     }
 
     /// Returns true if a capture may forbid to wait for the memory of the device.
     fn may_hold_back(self) -> bool {
-        self.slots_in_use().any(DeviceSlot::may_capture)
+        self.slots_waited_for().any(DeviceSlot::may_capture)
     }
 
     /// Waits for captures to end, as [`wait_until`]; returns true if none is left.
     pub(super) fn let_captures_end(self, begin: Instant) -> bool {
         wait_until(begin, || {
-            let states = self.slots_in_use().filter_map(|slot| slot.state.get());
+            let states = self.slots_waited_for().filter_map(|slot| slot.state.get());
             states.for_each(|state| DeviceHeap { heap: self.heap, state }.look_for_ends());
             !self.may_hold_back()
         })

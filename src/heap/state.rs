@@ -209,7 +209,7 @@ pub(super) struct Extents {
     /// Whether that is because of how an earlier run ended (`DevicePlan::needs_finer`).
     pub(super) is_finer: bool,
     /// Whether a request was refused although as much was free, in pieces.
-    pub(super) was_scattered: AtomicBool,
+    pub(super) was_in_pieces: AtomicBool,
     /// The addresses reserved in all lanes, in bytes.
     pub(super) area_bytes: AtomicU64,
     /// Whether memory was ever short: a request was not served without memory being released.

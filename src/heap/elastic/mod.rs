@@ -103,7 +103,7 @@ impl Extents {
             single_handle_bytes: settings.single_handle_size_bytes.unwrap_or(u64::MAX),
             policy: settings.elastic_policy,
             is_finer: false,
-            was_scattered: AtomicBool::new(false),
+            was_in_pieces: AtomicBool::new(false),
             area_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             loading: Lock::new(Loading::default()),

@@ -31,8 +31,8 @@ pub(super) struct Area {
 
 impl Extents {
     /// A request was refused although as much was free, in pieces.
-    pub(in super::super) fn note_scattered(&self) {
-        self.was_scattered.store(true, Relaxed);
+    pub(in super::super) fn note_in_pieces(&self) {
+        self.was_in_pieces.store(true, Relaxed);
     }
 
     /// Makes extents as small as they can be, before there are any, as `ElasticPolicy::Fine`. Returns
@@ -49,7 +49,7 @@ impl Extents {
     pub(in super::super) fn judged(&self, plan: DevicePlan) -> DevicePlan {
         let is_coarse = plan.extents.iter().any(|extent| extent.bytes > self.granule_bytes());
         let is_policy_coarse = self.policy == ElasticPolicy::Balanced && is_coarse;
-        if is_policy_coarse && self.was_scattered.load(Relaxed) {
+        if is_policy_coarse && self.was_in_pieces.load(Relaxed) {
             DevicePlan { extents: Vec::new(), needs_finer: true, ..plan }
         } else {
             DevicePlan { needs_finer: self.is_finer, ..plan }

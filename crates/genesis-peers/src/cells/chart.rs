@@ -9,7 +9,7 @@ use plotters::style::RGBColor;
 use super::judge::{Verdict, cold_ms, warm_ms};
 use super::{Cell, Cells};
 use crate::chart::{Dot, INK, Panel, Picture, Row, colour};
-use crate::subjects::{ELASTIC, EXPANDABLE, TIGHT};
+use crate::subjects::{ELASTIC, EXPANDABLE, FINE, TIGHT};
 use steps::Outcome;
 
 const ROW_HEIGHT: u32 = 26;
@@ -44,6 +44,7 @@ fn colour_of(subject: &str) -> RGBColor {
         EXPANDABLE => 0,
         ELASTIC => 6,
         TIGHT => 3,
+        FINE => 4,
         _ => 2,
     })
 }
