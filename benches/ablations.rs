@@ -1,7 +1,7 @@
 //! What each part of Elastic's policy is worth: the recorded programs without one part at a time.
 //!
-//! `cargo bench --features ablations --bench ablations` prints the tables of docs/elastic.md. Twelve
-//! passes, in virtual time, so the figures are the same everywhere. The first table is of the
+//! `cargo bench --features ablations --bench ablations` prints the tables of docs/benchmarks/elastic.md.
+//! Twelve passes, in virtual time, so the figures are the same everywhere. The first table is of the
 //! programs as they were recorded, the second of the same with other sizes, both at an H100's
 //! prices. The third is at prices for which Elastic chooses other extents, with and without.
 //!

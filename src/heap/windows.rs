@@ -3,8 +3,7 @@
 //! A program that repeats itself misses at the same requests in each cycle, and Elastic's search for
 //! windows (`super::elastic`) finds the same ones. So a lane remembers, for each size and for the two
 //! windows before, which window was found. Those before are part of the question because a cycle has
-//! many requests of one size. With one alone, one in seven of fsdp_streams' misses has no sure window, with
-//! two one in twenty (docs/elastic.md).
+//! many requests of one size. With one alone, many of fsdp_streams' misses have no sure window.
 //!
 //! A window is sure only after the search has found it several times, and all are forgotten as soon
 //! as a request needs the driver. So a program that has not come to rest is left to the search, and
@@ -21,7 +20,7 @@ const CHOICES: usize = 4;
 /// 1.02 times its live peak, and moved memory in more passes.
 const SURE_TIMES: u32 = 4;
 /// … and one of memory that other lanes have: how they need it themselves has to come to rest too. With 4,
-/// 600 composed programs moved more, a few of them several times as much (docs/elastic.md).
+/// 600 composed programs moved more, a few of them several times as much.
 const SURE_TIMES_OF_OTHERS: u32 = 8;
 
 /// Windows that were found, each by its first shadow.

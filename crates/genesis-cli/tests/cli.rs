@@ -11,6 +11,9 @@ use genesis_replay::gtr::{self, Action};
 use genesis_replay::report::Report;
 use support::{built, check_refused, genesis, library, run, scratch, stderr, stdout, trace};
 
+/// The most that diffusion_buckets has live at once, as requested.
+const DIFFUSION_PEAK_BYTES: u64 = 3_682_468_948;
+
 #[test]
 fn a_replay_reports_as_a_table_and_as_json() {
     let table = run(&["replay", &trace("fsdp_streams"), "--strategy", "Caching"]);
@@ -139,6 +142,32 @@ fn what_cannot_be_done_is_one_line_and_status_2() {
 }
 
 /// As a process leaves it that was killed while it wrote.
+/// On 1.01 times the live peak the first run is refused memory although as much is free, in pieces. Its plan
+/// asks for finer extents: with them the second completes, and the third takes what that one left.
+#[test]
+fn a_run_that_was_refused_memory_in_pieces_has_the_next_one_fit() {
+    let plan = scratch("in_pieces.plan");
+    let _ = std::fs::remove_file(&plan);
+    let replay = || {
+        let diffusion = trace("diffusion_buckets");
+        let mut command = genesis();
+        command.args(["replay", &diffusion, "--warm=1", "--json", "--strategy=Elastic"]);
+        command.arg(format!("--device-memory={}", DIFFUSION_PEAK_BYTES / 100 * 101));
+        let output = command.env("GENESIS_PLAN", &plan).output().unwrap();
+        assert_eq!(stderr(&output), "");
+        serde_json::from_slice::<Report>(&output.stdout).unwrap()
+    };
+    let first = replay();
+    assert_eq!(first.live_peak_bytes, DIFFUSION_PEAK_BYTES);
+    assert!(first.failures() > 0);
+    let second = replay();
+    assert_eq!(second.failures(), 0);
+    assert!(second.cold.driver_memory_calls > first.cold.driver_memory_calls);
+    let third = replay();
+    let calls = third.cold.driver_memory_calls + third.warm[0].driver_memory_calls;
+    assert_eq!((third.failures(), calls), (0, 0));
+}
+
 #[test]
 fn a_torn_trace_is_replayed_to_where_it_is_whole() {
     let whole = std::fs::read(trace("alternating")).unwrap();

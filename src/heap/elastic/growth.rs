@@ -4,13 +4,11 @@
 //! live peak = the most that was ever live on the device, whatever statistics were reset; of a household
 //!                 apart (`household`) its lanes' own live peaks, together
 //! limit     = live peak + slack                  above it, memory is moved before more is made
-//! slack     = a part of the live peak, at least
-//!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
-//!                 in a lane's first cycle, for requests that raise the live peak (in a household
-//!                 apart, the lane's), where other lanes lend memory: live peak / LENT_SLACK_PART
-//!                 while the live peak rises from cycle to cycle: live peak / WHOLE_BLOCKS_PART
-//!                 once the lane's program is restless: live peak / RESTLESS_PART
-//! early     = in the first cycle, for such requests: live peak + live peak / WHOLE_BLOCKS_PART
+//! slack     = a part of the live peak: the policy's; 1 / WHOLE_BLOCKS_PART while the live peak rises
+//!                 from cycle to cycle; 1 / RESTLESS_PART once the lane's program is restless;
+//!                 at least min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
+//! early     = in a lane's first cycle, for requests that raise the live peak (in a household apart,
+//!                 the lane's): live peak + live peak / WHOLE_BLOCKS_PART
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones
 //!                 are made instead of the others
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
@@ -19,8 +17,7 @@
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
 //!             both: at most min(left² / device, device / MOST_DEVICE_PART), where left is what may still
 //!                 be created; while the program starts, MOST_LOADING_DEVICE_PART takes the place of
-//!                 MOST_DEVICE_PART; once memory was short, at most left / SHORT_PART; but at least
-//!                 device / DEVICE_PART
+//!                 MOST_DEVICE_PART; but at least device / DEVICE_PART
 //! growth    = what is missing, rounded up to whole extents; to whole granules for large blocks of a
 //!                 program that never held YOUNG_BYTES, once it has freed something
 //! ```
@@ -39,8 +36,6 @@
 //! ([`crate::driver::Prices`]), but not the slack, because another one gained nothing at any published
 //! price list, nor the extents while a program loads.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::super::lane::LaneState;
 use super::super::loading::Phase;
 use super::super::state::{Climb, DeviceHeap, Extents};
@@ -49,8 +44,8 @@ use super::household::Reach;
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
 use crate::config::{ElasticPolicy, LogLevel};
 
-/// The slack is at least so many bytes, or this part of the device if that is less: moving memory
-/// for a small program gains nothing.
+/// The slack is at least so many bytes, or this part of the device if that is less: with less than a
+/// few granules, small programs would move memory at each miss.
 const LEAST_SLACK_BYTES: u64 = 32 * MIB;
 const LEAST_SLACK_PART: u64 = 256;
 /// Small blocks: the least that memory grows by, in bytes.
@@ -67,8 +62,6 @@ const LOADING_AGAIN_PART: u64 = 128;
 const LEAST_LOADING_AGAIN_BYTES: u64 = 4 * GIB;
 /// A program that never held so many bytes has probably just begun, so its extents are not so small.
 const YOUNG_BYTES: u64 = 2 * GIB;
-/// But a small program has at least so many.
-const FEWEST_EXTENTS: u64 = 4;
 /// Where an extent costs more or less than on an H100 (`driver::Prices`), extents are as much larger
 /// or smaller. But not larger than this part of the live peak and this part of the device, or
 /// little room would cost more than they save, …
@@ -82,17 +75,12 @@ const LEAST_FINER_BYTES: u64 = GIB;
 const MOST_DEVICE_PART: u64 = 896;
 /// … or this part while the program starts.
 const MOST_LOADING_DEVICE_PART: u64 = 512;
-/// Once memory was short, an extent is at most this part of what is left.
-const SHORT_PART: u64 = 256;
-/// But always at least this part of the device's memory.
+/// But it is always at least this part of the device's memory.
 const DEVICE_PART: u64 = 4096;
 
 /// In a lane's first cycle this part of the live peak may be held more before extents are taken out of
-/// larger free blocks, and while the live peak rises, before any is moved; …
+/// larger free blocks, and while the live peak rises, before any is moved.
 const WHOLE_BLOCKS_PART: u64 = 12;
-/// … and this part in the first cycle, where other lanes lend memory, before any is moved: what a lane
-/// lends before its own peak, it takes back soon.
-const LENT_SLACK_PART: u64 = 32;
 /// Of a restless program this part of the live peak may be held more, before any is moved.
 const RESTLESS_PART: u64 = 4;
 
@@ -102,10 +90,8 @@ struct Bounds {
     /// The slack is the live peak / this.
     slack_part: u64,
     /// In a lane's first cycle only whole free blocks give extents up to the live peak / this, which is
-    /// the slack while the live peak rises, …
+    /// the slack while the live peak rises.
     whole_blocks_part: u64,
-    /// … and in a first cycle the slack is the live peak / this, where other lanes lend memory.
-    lent_slack_part: u64,
     /// The slack of a restless program is the live peak / this.
     restless_part: u64,
     least_extent_bytes: u64,
@@ -120,7 +106,6 @@ struct Bounds {
 const BALANCED: Bounds = Bounds {
     slack_part: 50,
     whole_blocks_part: WHOLE_BLOCKS_PART,
-    lent_slack_part: LENT_SLACK_PART,
     restless_part: RESTLESS_PART,
     least_extent_bytes: 8 * MIB,
     most_extent_bytes: 32 * MIB,
@@ -134,13 +119,8 @@ const FINE: Bounds = Bounds {
     most_loading_bytes: 2 * MIB,
     ..BALANCED
 };
-const TIGHT: Bounds = Bounds {
-    slack_part: 200,
-    whole_blocks_part: 200,
-    lent_slack_part: 200,
-    restless_part: 200,
-    ..FINE
-};
+const TIGHT: Bounds =
+    Bounds { slack_part: 200, whole_blocks_part: 200, restless_part: 200, ..FINE };
 
 /// How memory grows for one request.
 #[derive(Clone, Copy, Debug)]
@@ -254,8 +234,8 @@ impl Extents {
     fn slack(&self, climb: &Climb<'_>, reach: Reach, peak_bytes: u64) -> Slack {
         let bounds = self.bounds();
         let least_bytes = LEAST_SLACK_BYTES.min(climb.device.usable_bytes() / LEAST_SLACK_PART);
-        let usual_bytes = (peak_bytes / bounds.slack_part).max(least_bytes);
-        let at_least = |part: u64| usual_bytes.max(peak_bytes / part);
+        let at_least = |part: u64| least_bytes.max(peak_bytes / part);
+        let usual_bytes = at_least(bounds.slack_part);
         let (is_first_cycle, is_peak_rising, is_restless) = {
             let LaneState { trough, moves, .. } = &mut *climb.lane.lock();
             if Part::Restless.is_in() {
@@ -271,13 +251,7 @@ impl Extents {
         } else {
             usual_bytes
         };
-        let bytes = if is_peak_rising || is_restless {
-            early_bytes
-        } else if is_early && climb.lenders().any(|lane| reach.includes(climb, lane)) {
-            at_least(bounds.lent_slack_part)
-        } else {
-            usual_bytes
-        };
+        let bytes = if is_peak_rising || is_restless { early_bytes } else { usual_bytes };
         Slack { bytes, early_bytes }
     }
 
@@ -294,11 +268,8 @@ impl Extents {
     fn large_cut(&self, device: DeviceHeap<'_>, left_bytes: u64, peak_bytes: u64) -> Cut {
         let bounds = self.bounds();
         let is_young = peak_bytes < YOUNG_BYTES;
-        let least_bytes = if is_young {
-            bounds.least_young_bytes.min(power_below(peak_bytes / FEWEST_EXTENTS))
-        } else {
-            bounds.least_extent_bytes
-        };
+        let least_bytes =
+            if is_young { bounds.least_young_bytes } else { bounds.least_extent_bytes };
         let part_bytes = power_below(peak_bytes / EXTENT_PART);
         let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
         let priced_bytes = self.priced(usual_bytes, device, peak_bytes);
@@ -340,13 +311,9 @@ impl Extents {
         device_part: u64,
     ) -> u64 {
         let (device_bytes, granule_bytes) = (device.usable_bytes(), self.store.granule_bytes());
-        let most_bytes = if self.is_short.load(Relaxed) {
-            left_bytes / SHORT_PART
-        } else {
-            let left_part = u128::from(left_bytes).pow(2) / u128::from(device_bytes.max(1));
-            let left_part_bytes = u64::try_from(left_part).unwrap_or(u64::MAX);
-            left_part_bytes.min(device_bytes / device_part)
-        };
+        let left_part = u128::from(left_bytes).pow(2) / u128::from(device_bytes.max(1));
+        let left_part_bytes = u64::try_from(left_part).unwrap_or(u64::MAX);
+        let most_bytes = left_part_bytes.min(device_bytes / device_part);
         let most_bytes = most_bytes.max(device_bytes / DEVICE_PART);
         bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes)
     }

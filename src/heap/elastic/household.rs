@@ -4,7 +4,7 @@
 //! each cycle, by remembered views. Lanes that no thread has in common are *strangers*. How their
 //! cycles overlap differs each time, so memory that strangers lend each other moves for ever, and
 //! breaks up the layouts of both. Where threads really run at once, more is often held in the end than if
-//! nobody lent (docs/elastic.md, "Threads").
+//! nobody lent (docs/benchmarks/elastic.md).
 //!
 //! So a request takes nothing of strangers, and its household grows like a program of its own, while
 //! memory was never short, and

@@ -135,7 +135,7 @@ impl Extents {
 
     pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
         if pressure == Pressure::Releasing {
-            // Not for what no device of this size could serve: finer extents would not help.
+            // Not for what no device of this size could serve.
             if climb.block_bytes <= climb.device.usable_bytes() {
                 self.is_short.store(true, Relaxed);
             }
