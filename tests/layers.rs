@@ -1,4 +1,4 @@
-//! The shape of the sources: imports go down, and files stay short enough to read.
+//! The shape of the sources: imports go down, files stay short enough to read, and suites are listed.
 //!
 //! In `src/`, imports go down the list of layers. The list is the table in `src/lib.rs`; its last
 //! column names what a layer may use. The sources are read as text: every `crate::…` in code names
@@ -143,6 +143,16 @@ fn files_are_short_or_say_why_not() {
         }
     }
     assert!(long.is_empty(), "{}\nsplit them, or say \"{EXCUSE}\" and why", long.join("\n"));
+}
+
+#[test]
+fn the_list_of_suites_is_complete() {
+    let list = read(&root().join("tests/README.md"));
+    let suites = fs::read_dir(root().join("tests")).unwrap().map(|entry| entry.unwrap().path());
+    let suites = suites.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let missing: Vec<String> =
+        suites.map(|path| relative(&path)).filter(|name| !list.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "tests/README.md lacks {missing:?}");
 }
 
 /// Generated files are checked at what they are made from.
