@@ -185,6 +185,7 @@ fn name_of(part: Option<Part>) -> &'static str {
         Part::HighestForSmall => "the highest extents for small blocks",
         Part::CoarseLoading => "coarse extents while loading",
         Part::Exact => "exact growth of young programs",
+        Part::Scarcity => "finer extents once memory is scarce",
         Part::KnownPrices => "an H100's sizes",
         Part::Apart => "strangers apart",
     }

@@ -25,6 +25,8 @@ mod prices;
 mod restless;
 #[path = "elastic/rising_peak.rs"]
 mod rising_peak;
+#[path = "elastic/scarcity.rs"]
+mod scarcity;
 #[path = "elastic/shortage.rs"]
 mod shortage;
 #[path = "elastic/strangers.rs"]

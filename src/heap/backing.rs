@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::choice::Choice;
-use super::lane::Lane;
+use super::lane::{Lane, LaneState};
 use super::pool_memory::Segments;
 use super::segments::release_own;
 use super::state::{Backing, Climb, DeviceHeap, Extents, Messages, Pressure, Rung};
@@ -75,9 +75,19 @@ impl Backing {
         }
     }
 
-    /// Returns true if memory that came into being in the lane may be elsewhere.
-    pub(super) fn may_have_strays(&self, lane: &Lane) -> bool {
-        self.extents().is_some_and(|extents| extents.may_have_strays(lane))
+    /// Returns true if there is something to do at a trough of the lane, whose state is `state`: memory that
+    /// came into being there may be elsewhere, or its extents are to be laid or cut anew.
+    pub(super) fn has_work_at_trough(
+        &self,
+        device: DeviceHeap<'_>,
+        lane: &Lane,
+        state: &LaneState,
+    ) -> bool {
+        self.extents().is_some_and(|extents| {
+            extents.may_have_strays(lane)
+                || state.moves.need_new_layout()
+                || extents.needs_new_cut(device, lane, state)
+        })
     }
 
     /// The lane's live memory is at its usual low: extents return to where they came from. Returns true

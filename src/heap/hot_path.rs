@@ -300,11 +300,11 @@ impl Heap {
 
 impl DeviceHeap<'_> {
     /// The lane's live memory is at its usual low, or what was pending then is free now. Returns true
-    /// if some of its memory is elsewhere.
+    /// if something is to be done then.
     #[cold]
     fn must_come_home(self, lane: &Lane, state: &mut LaneState) -> bool {
         let is_trough = state.trough.take(lane.counters.live_peak());
-        if !self.backing.may_have_strays(lane) && !state.moves.need_new_layout() {
+        if !self.backing.has_work_at_trough(self, lane, state) {
             return false;
         }
         if state.pending.has_events() && !self.pools.is_routing() {

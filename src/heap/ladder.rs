@@ -111,7 +111,7 @@ impl Climb<'_> {
         if let Some(extents) = self.device.backing.extents()
             && self.is_free_in_pieces()
         {
-            extents.note_in_pieces();
+            extents.note_in_pieces(self.device);
         }
         Err(self.out_of_memory())
     }

@@ -59,6 +59,8 @@ pub(super) struct LaneState {
     pub(super) strategy: Strategy,
     pub(super) trough: Trough,
     pub(super) moves: Moves,
+    /// Whether free memory has gone back at one of its troughs, to come in finer extents (`elastic::scarcity`).
+    pub(super) is_cut_anew: bool,
     pub(super) windows: KnownWindows,
     pub(super) pending: PendingFrees,
     pub(super) recorded: RecordedStreams,
@@ -110,6 +112,7 @@ impl Lane {
                 strategy: Strategy::new(settings),
                 trough: Trough::of(settings.strategy.pool_type),
                 moves: Moves::default(),
+                is_cut_anew: false,
                 windows: KnownWindows::default(),
                 pending: PendingFrees::default(),
                 recorded: RecordedStreams::new(),
@@ -186,6 +189,7 @@ impl Lane {
         }
         state.windows = KnownWindows::default();
         state.moves = Moves::default();
+        state.is_cut_anew = false;
         self.fence_wanted.store(0, Relaxed);
         self.callers.forget();
         let before = self.key();

@@ -35,6 +35,8 @@ pub enum Part {
     CoarseLoading,
     /// A young program grows by exactly what is missing.
     Exact,
+    /// Extents become finer once memory is scarce.
+    Scarcity,
     /// Extents follow what the driver charges.
     KnownPrices,
     /// Lanes that no thread has in common lend each other nothing.
@@ -44,7 +46,7 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Wilderness,
         Self::ReturnHome,
         Self::Recall,
@@ -57,6 +59,7 @@ impl Part {
         Self::HighestForSmall,
         Self::CoarseLoading,
         Self::Exact,
+        Self::Scarcity,
         Self::KnownPrices,
         Self::Apart,
     ];

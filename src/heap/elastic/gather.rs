@@ -262,8 +262,9 @@ impl Extents {
     /// The lane's live memory is at its usual low: its extents come home. Returns true if that may have
     /// waited for the device.
     pub(in super::super) fn come_home(&self, climb: &Climb<'_>) -> bool {
+        let is_cut = self.cut_anew_if_due(climb);
         self.return_to_origins(climb);
-        self.lay_anew_if_due(climb)
+        self.lay_anew_if_due(climb) || is_cut
     }
 
     /// Brings the lane's extents back to their origins, side by side as they were created, from the

@@ -17,7 +17,8 @@
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
 //!             both: at most min(left² / device, device / MOST_DEVICE_PART), where left is what may still
 //!                 be created; while the program starts, MOST_LOADING_DEVICE_PART takes the place of
-//!                 MOST_DEVICE_PART; but at least device / DEVICE_PART
+//!                 MOST_DEVICE_PART; but at least device / DEVICE_PART; smaller once memory is scarce
+//!                 (`scarcity`)
 //! growth    = what is missing, rounded up to whole extents; to whole granules for large blocks of a
 //!                 program that never held YOUNG_BYTES, once it has freed something
 //! ```
@@ -154,6 +155,16 @@ struct Slack {
     bytes: u64,
     /// Before extents are taken out of larger free blocks.
     early_bytes: u64,
+    /// Whether the lane is restless.
+    is_restless: bool,
+}
+
+/// What may still be created.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    bytes: u64,
+    /// The most bytes of an extent, if memory is scarce.
+    most_extent_bytes: Option<u64>,
 }
 
 /// The least and the most bytes of large extents, of programs that hold much, where an extent costs
@@ -208,6 +219,8 @@ impl Extents {
             }
             Reach::Household(household) => household.room_bytes(slack_bytes),
         };
+        let most_extent_bytes = self.most_if_scarce(device, slack.is_restless);
+        let room = Room { bytes: usable_bytes, most_extent_bytes };
         let granule_bytes = self.store.granule_bytes();
         let usable = |bytes: u64| bytes.min(usable_bytes) / granule_bytes * granule_bytes;
         Growth {
@@ -216,8 +229,8 @@ impl Extents {
             early_room_bytes: usable(room_bytes(slack.early_bytes)),
             usable_bytes: usable(usable_bytes),
             cut: match SizeClass::of(climb.block_bytes) {
-                SizeClass::Small => self.small_cut(climb, usable_bytes),
-                SizeClass::Large => self.large_cut(device, usable_bytes, peak_bytes),
+                SizeClass::Small => self.small_cut(climb, room),
+                SizeClass::Large => self.large_cut(device, room, peak_bytes),
             },
             granule_bytes,
         }
@@ -252,20 +265,20 @@ impl Extents {
             usual_bytes
         };
         let bytes = if is_peak_rising || is_restless { early_bytes } else { usual_bytes };
-        Slack { bytes, early_bytes }
+        Slack { bytes, early_bytes, is_restless }
     }
 
-    /// How memory for small blocks is cut, where `left_bytes` may still be created.
-    fn small_cut(&self, climb: &Climb<'_>, left_bytes: u64) -> Cut {
+    /// How memory for small blocks is cut, where there is `room`.
+    fn small_cut(&self, climb: &Climb<'_>, room: Room) -> Cut {
         let live_bytes = climb.lane.counters.snapshot().classes[0].active;
         let granule_bytes = self.store.granule_bytes();
         let share_bytes = live_bytes / SMALL_EXTENT_PART / granule_bytes * granule_bytes;
         let bytes = share_bytes.max(SMALL_EXTENT_BYTES);
-        Cut::whole(self.limited(bytes, climb.device, left_bytes, MOST_DEVICE_PART))
+        Cut::whole(self.limited(bytes, climb.device, room, MOST_DEVICE_PART))
     }
 
-    /// How memory for large blocks is cut, where `left_bytes` may still be created.
-    fn large_cut(&self, device: DeviceHeap<'_>, left_bytes: u64, peak_bytes: u64) -> Cut {
+    /// How memory for large blocks is cut, where there is `room`.
+    fn large_cut(&self, device: DeviceHeap<'_>, room: Room, peak_bytes: u64) -> Cut {
         let bounds = self.bounds();
         let is_young = peak_bytes < YOUNG_BYTES;
         let least_bytes =
@@ -273,7 +286,7 @@ impl Extents {
         let part_bytes = power_below(peak_bytes / EXTENT_PART);
         let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
         let priced_bytes = self.priced(usual_bytes, device, peak_bytes);
-        let steady_bytes = self.limited(priced_bytes, device, left_bytes, MOST_DEVICE_PART);
+        let steady_bytes = self.limited(priced_bytes, device, room, MOST_DEVICE_PART);
         let load = match self.phase(device) {
             Phase::Start => Some((LOADING_PART, MOST_LOADING_DEVICE_PART)),
             Phase::Again if peak_bytes >= LEAST_LOADING_AGAIN_BYTES => {
@@ -284,7 +297,7 @@ impl Extents {
         if let Some((peak_part, device_part)) = load {
             let part_bytes = power_below(peak_bytes / peak_part);
             let bytes = part_bytes.clamp(bounds.least_young_bytes, bounds.most_loading_bytes);
-            let bytes = self.limited(bytes, device, left_bytes, device_part);
+            let bytes = self.limited(bytes, device, room, device_part);
             Cut { step_bytes: steady_bytes, ..Cut::whole(bytes.max(steady_bytes)) }
         } else if is_young && Part::Exact.is_in() {
             let granule_bytes = self.store.granule_bytes();
@@ -301,20 +314,15 @@ impl Extents {
         if Part::CoarseLoading.is_in() { phase } else { Phase::Steady }
     }
 
-    /// An extent of `bytes`, in whole granules, where `left_bytes` may still be created; of the whole device
-    /// at most 1 / `device_part`.
-    fn limited(
-        &self,
-        bytes: u64,
-        device: DeviceHeap<'_>,
-        left_bytes: u64,
-        device_part: u64,
-    ) -> u64 {
+    /// An extent of `bytes`, in whole granules, where there is `room`; of the whole device at most
+    /// 1 / `device_part`.
+    fn limited(&self, bytes: u64, device: DeviceHeap<'_>, room: Room, device_part: u64) -> u64 {
         let (device_bytes, granule_bytes) = (device.usable_bytes(), self.store.granule_bytes());
-        let left_part = u128::from(left_bytes).pow(2) / u128::from(device_bytes.max(1));
+        let left_part = u128::from(room.bytes).pow(2) / u128::from(device_bytes.max(1));
         let left_part_bytes = u64::try_from(left_part).unwrap_or(u64::MAX);
         let most_bytes = left_part_bytes.min(device_bytes / device_part);
         let most_bytes = most_bytes.max(device_bytes / DEVICE_PART);
+        let most_bytes = room.most_extent_bytes.unwrap_or(most_bytes);
         bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes)
     }
 }

@@ -43,6 +43,7 @@ mod household;
 mod known;
 mod plan;
 mod ready;
+mod scarcity;
 mod single;
 mod window;
 
@@ -104,6 +105,7 @@ impl Extents {
             policy: settings.elastic_policy,
             is_finer: false,
             was_in_pieces: AtomicBool::new(false),
+            is_scarce: AtomicBool::new(false),
             area_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             loading: Lock::new(Loading::default()),
@@ -228,6 +230,7 @@ impl Extents {
         }
         climb.device.make_room(window.bare_bytes);
         let filled = self.fill(climb, &window, &found, &growth)?;
+        self.follow_scarcity(climb.device);
         self.drop_excess_shadows(climb);
         Ok(filled)
     }

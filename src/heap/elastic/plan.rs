@@ -30,11 +30,6 @@ pub(super) struct Area {
 }
 
 impl Extents {
-    /// A request was refused although as much was free, in pieces.
-    pub(in super::super) fn note_in_pieces(&self) {
-        self.was_in_pieces.store(true, Relaxed);
-    }
-
     /// Makes extents as small as they can be, before there are any, as `ElasticPolicy::Fine`. Returns
     /// true if they were to be larger.
     pub(in super::super) fn make_finer(&mut self) -> bool {

@@ -1,0 +1,127 @@
+//! Memory that becomes *scarce*: hardly any is left of the device, and more lies in pieces.
+//!
+//! The free part of an extent that is partly in use cannot be moved. So a device that a program fills may
+//! have as much free as a request needs, and still not serve it. Finer extents leave smaller pieces, but
+//! they cost driver time, for nothing where a device has room for the program. How much it will need,
+//! nobody knows at its start. So extents become finer once memory is scarce:
+//!
+//! ```text
+//! scarce    once less than device / SCARCE_PART is left, and more lies in pieces, and that is at least
+//!           device / LEAST_PIECES_PART; or once a request was refused although as much was free, in
+//!           pieces
+//! extent    at most device / FINEST_PART from then on
+//! ```
+//!
+//! That alone changes little, because what fills the device by then is coarse. So at the next trough of
+//! each large lane all free memory of the device goes back, once. Its blocks get finer extents in the
+//! next cycle, in a new layout. This costs a second of driver time at worst, and the host waits for the
+//! work that may still use that memory; but the next higher peak of the program may not fit otherwise.
+//!
+//! Restless lanes (`heap::moves`) would move finer extents for as long as they run, and keep theirs.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::super::choice::Choice;
+use super::super::lane::{Lane, LaneState};
+use super::super::state::{Climb, DeviceHeap, Extents};
+use super::ablation::Part;
+use crate::base::size::Bytes;
+use crate::config::{ElasticPolicy, LogLevel};
+
+/// Memory is scarce once less than this part of the device is left.
+const SCARCE_PART: u64 = 128;
+/// And this part of it lies in pieces: less would hardly serve a request.
+const LEAST_PIECES_PART: u64 = 512;
+/// An extent is at most this part of the device then.
+const FINEST_PART: u64 = 8192;
+/// A large lane holds at least this part of the device, so there are at most so many.
+const LARGE_LANE_PART: u64 = 8;
+
+impl Extents {
+    /// Follows whether memory is scarce, after it has grown.
+    pub(super) fn follow_scarcity(&self, device: DeviceHeap<'_>) {
+        // Not `left_bytes`: where other processes are in need, they would take what goes back.
+        let device_bytes = device.usable_bytes();
+        let left_bytes = device_bytes.saturating_sub(device.ledger.reserved_bytes());
+        if left_bytes < device_bytes / SCARCE_PART
+            && !self.is_scarce()
+            && self.bytes_in_pieces(device) > left_bytes.max(device_bytes / LEAST_PIECES_PART)
+        {
+            self.become_scarce(device);
+        }
+    }
+
+    /// A request was refused although as much was free, in pieces.
+    pub(in super::super) fn note_in_pieces(&self, device: DeviceHeap<'_>) {
+        self.was_in_pieces.store(true, Relaxed);
+        self.become_scarce(device);
+    }
+
+    fn become_scarce(&self, device: DeviceHeap<'_>) {
+        if self.policy == ElasticPolicy::Balanced && !self.is_scarce.swap(true, Relaxed) {
+            device.heap.log.write(
+                LogLevel::Info,
+                &format_args!(
+                    "device {}: memory is scarce; extents of at most {} from now on",
+                    device.ordinal,
+                    Bytes(self.finest_bytes(device))
+                ),
+            );
+        }
+    }
+
+    fn is_scarce(&self) -> bool {
+        self.is_scarce.load(Relaxed) && Part::Scarcity.is_in()
+    }
+
+    /// The most bytes of an extent of a lane that is restless or not, if memory is scarce.
+    pub(super) fn most_if_scarce(&self, device: DeviceHeap<'_>, is_restless: bool) -> Option<u64> {
+        (self.is_scarce() && !is_restless).then(|| self.finest_bytes(device))
+    }
+
+    fn finest_bytes(&self, device: DeviceHeap<'_>) -> u64 {
+        let granule_bytes = self.store.granule_bytes();
+        (device.usable_bytes() / FINEST_PART).max(1).next_multiple_of(granule_bytes)
+    }
+
+    /// The free bytes of extents that are partly in use.
+    fn bytes_in_pieces(&self, device: DeviceHeap<'_>) -> u64 {
+        let mut bytes = 0;
+        for lane in device.lanes() {
+            let state = lane.lock();
+            let extents = self.store.extents();
+            let mut whole_bytes = 0;
+            state.visit_free_extents(&extents, self.store.granule_bytes(), |_, _, id| {
+                whole_bytes += extents.get(id).map_or(0, |extent| extent.bytes);
+            });
+            bytes += lane.counters.inactive_bytes().saturating_sub(whole_bytes);
+        }
+        bytes
+    }
+
+    /// Returns true if the device's free memory is to go back at the next trough of `lane`.
+    pub(in super::super) fn needs_new_cut(
+        &self,
+        device: DeviceHeap<'_>,
+        lane: &Lane,
+        state: &LaneState,
+    ) -> bool {
+        let is_large = || lane.counters.held_bytes() >= device.usable_bytes() / LARGE_LANE_PART;
+        self.is_scarce() && !state.is_cut_anew && !state.moves.are_restless() && is_large()
+    }
+
+    /// Gives the device's free memory back if the lane needs that, so that it comes again in finer extents.
+    /// While a stream may be captured, a later trough is waited for. Returns true if it is needed.
+    pub(super) fn cut_anew_if_due(&self, climb: &Climb<'_>) -> bool {
+        let Climb { device, lane, .. } = *climb;
+        let is_due = self.needs_new_cut(device, lane, &lane.lock());
+        if is_due {
+            climb.look_for_capture();
+            if !device.may_capture() {
+                lane.lock().is_cut_anew = true;
+                device.release(Choice::All);
+            }
+        }
+        is_due
+    }
+}
