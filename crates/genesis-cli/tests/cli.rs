@@ -161,7 +161,6 @@ fn a_run_that_was_refused_memory_in_pieces_has_the_next_one_fit() {
     assert!(first.failures() > 0);
     let second = replay();
     assert_eq!(second.failures(), 0);
-    assert!(second.cold.driver_memory_calls > first.cold.driver_memory_calls);
     let third = replay();
     let calls = third.cold.driver_memory_calls + third.warm[0].driver_memory_calls;
     assert_eq!((third.failures(), calls), (0, 0));

@@ -29,11 +29,13 @@ use crate::base::size::Bytes;
 use crate::config::{ElasticPolicy, LogLevel};
 
 /// Memory is scarce once less than this part of the device is left.
-const SCARCE_PART: u64 = 128;
+const SCARCE_PART: u64 = 64;
 /// And this part of it lies in pieces: less would hardly serve a request.
 const LEAST_PIECES_PART: u64 = 512;
 /// An extent is at most this part of the device then.
 const FINEST_PART: u64 = 8192;
+/// Extents are too coarse that have at least so many times as much.
+const TOO_COARSE: u64 = 2;
 /// A large lane holds at least this part of the device, so there are at most so many.
 const LARGE_LANE_PART: u64 = 8;
 
@@ -86,17 +88,23 @@ impl Extents {
 
     /// The free bytes of extents that are partly in use.
     fn bytes_in_pieces(&self, device: DeviceHeap<'_>) -> u64 {
-        let mut bytes = 0;
-        for lane in device.lanes() {
-            let state = lane.lock();
-            let extents = self.store.extents();
-            let mut whole_bytes = 0;
-            state.visit_free_extents(&extents, self.store.granule_bytes(), |_, _, id| {
-                whole_bytes += extents.get(id).map_or(0, |extent| extent.bytes);
-            });
-            bytes += lane.counters.inactive_bytes().saturating_sub(whole_bytes);
-        }
-        bytes
+        let in_pieces = |lane: &Lane| {
+            let whole_bytes = self.whole_bytes(lane, |_| true);
+            lane.counters.inactive_bytes().saturating_sub(whole_bytes)
+        };
+        device.lanes().map(in_pieces).sum()
+    }
+
+    /// The bytes of the lane's wholly free extents of sizes that `count`.
+    fn whole_bytes(&self, lane: &Lane, count: impl Fn(u64) -> bool) -> u64 {
+        let mut whole_bytes = 0;
+        let state = lane.lock();
+        let extents = self.store.extents();
+        state.visit_free_extents(&extents, self.store.granule_bytes(), |_, _, id| {
+            let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+            whole_bytes += if count(bytes) { bytes } else { 0 };
+        });
+        whole_bytes
     }
 
     /// Returns true if the device's free memory is to go back at the next trough of `lane`.
@@ -110,18 +118,26 @@ impl Extents {
         self.is_scarce() && !state.is_cut_anew && !state.moves.are_restless() && is_large()
     }
 
-    /// Gives the device's free memory back if the lane needs that, so that it comes again in finer extents.
-    /// While a stream may be captured, a later trough is waited for. Returns true if it is needed.
+    /// Gives the device's free memory back if the lane needs that, so that it comes again in finer extents;
+    /// unless hardly any of it is coarse, as after an earlier run with a plan. While a stream may be
+    /// captured, a later trough is waited for. Returns true if it may have waited for the device.
     pub(super) fn cut_anew_if_due(&self, climb: &Climb<'_>) -> bool {
         let Climb { device, lane, .. } = *climb;
-        let is_due = self.needs_new_cut(device, lane, &lane.lock());
-        if is_due {
-            climb.look_for_capture();
-            if !device.may_capture() {
-                lane.lock().is_cut_anew = true;
-                device.release(Choice::All);
-            }
+        if !self.needs_new_cut(device, lane, &lane.lock()) {
+            return false;
         }
-        is_due
+        climb.look_for_capture();
+        if device.may_capture() {
+            return false;
+        }
+        lane.lock().is_cut_anew = true;
+        let coarse_bytes = TOO_COARSE * self.finest_bytes(device);
+        let coarse = |lane: &Lane| self.whole_bytes(lane, |bytes| bytes >= coarse_bytes);
+        let is_coarse =
+            device.lanes().map(coarse).sum::<u64>() >= device.usable_bytes() / SCARCE_PART;
+        if is_coarse {
+            device.release(Choice::All);
+        }
+        is_coarse
     }
 }
