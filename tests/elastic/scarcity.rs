@@ -4,6 +4,7 @@
 use genesis::base::StreamHandle;
 use genesis::base::size::{GIB, MIB};
 use genesis::config::{ElasticPolicy, LogLevel};
+use genesis::heap::PoolId;
 use simgpu::{Call, Code, Progress, Target, Times};
 
 use crate::ADDRESSES;
@@ -160,6 +161,27 @@ fn each_large_stream_gets_finer_extents_once() {
     assert_eq!(rig.usage().count(Call::Release), released);
     assert_eq!(times_scarce(&rig), 1);
     assert_eq!(rig.statistics().out_of_memory_events, 0);
+    rig.finish();
+}
+
+/// At the troughs of a private pool nothing goes back, neither what the pool has nor what others have.
+#[test]
+fn a_private_pool_gives_nothing_back() {
+    const POOL: PoolId = PoolId(0, 1);
+    let rig = plan().start();
+    assert!(step(&rig, A, Peak::Last));
+    assert_eq!(times_scarce(&rig), 1);
+    rig.heap.begin_pool_of_thread(DEVICE, POOL).unwrap();
+    let cycle = || {
+        let blocks: Vec<u64> = (0..64).map(|_| rig.allocate(64 * MIB, B)).collect();
+        blocks.into_iter().for_each(|block| rig.free(block));
+        rig.usage().count(Call::Release)
+    };
+    let released = cycle();
+    assert_ne!(released, 0, "what the pool needs");
+    assert_eq!([cycle(), cycle()], [released; 2]);
+    rig.heap.end_pool(DEVICE, POOL).unwrap();
+    rig.heap.release_pool(DEVICE, POOL).unwrap();
     rig.finish();
 }
 

@@ -17,7 +17,8 @@
 //! next cycle, in a new layout. This costs a second of driver time at worst, and the host waits for the
 //! work that may still use that memory; but the next higher peak of the program may not fit otherwise.
 //!
-//! Restless lanes (`heap::moves`) would move finer extents for as long as they run, and keep theirs.
+//! Restless lanes (`heap::moves`) would move finer extents for as long as they run, and keep theirs. Private
+//! pools have no part in this: what they have serves nobody else, and does not go back.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -88,22 +89,22 @@ impl Extents {
 
     /// The free bytes of extents that are partly in use.
     fn bytes_in_pieces(&self, device: DeviceHeap<'_>) -> u64 {
-        let in_pieces = |lane: &Lane| {
-            let whole_bytes = self.whole_bytes(lane, |_| true);
-            lane.counters.inactive_bytes().saturating_sub(whole_bytes)
-        };
-        device.lanes().map(in_pieces).sum()
+        let common = device.lanes().filter(|lane| !lane.pool().is_private());
+        let free_bytes: u64 = common.map(|lane| lane.counters.inactive_bytes()).sum();
+        free_bytes.saturating_sub(self.whole_bytes(device, 0))
     }
 
-    /// The bytes of the lane's wholly free extents of sizes that `count`.
-    fn whole_bytes(&self, lane: &Lane, count: impl Fn(u64) -> bool) -> u64 {
+    /// The bytes of wholly free extents of at least `least_bytes`.
+    fn whole_bytes(&self, device: DeviceHeap<'_>, least_bytes: u64) -> u64 {
         let mut whole_bytes = 0;
-        let state = lane.lock();
-        let extents = self.store.extents();
-        state.visit_free_extents(&extents, self.store.granule_bytes(), |_, _, id| {
-            let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
-            whole_bytes += if count(bytes) { bytes } else { 0 };
-        });
+        for lane in device.lanes().filter(|lane| !lane.pool().is_private()) {
+            let state = lane.lock();
+            let extents = self.store.extents();
+            state.visit_free_extents(&extents, self.store.granule_bytes(), |_, _, id| {
+                let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+                whole_bytes += if bytes < least_bytes { 0 } else { bytes };
+            });
+        }
         whole_bytes
     }
 
@@ -115,7 +116,11 @@ impl Extents {
         state: &LaneState,
     ) -> bool {
         let is_large = || lane.counters.held_bytes() >= device.usable_bytes() / LARGE_LANE_PART;
-        self.is_scarce() && !state.is_cut_anew && !state.moves.are_restless() && is_large()
+        self.is_scarce()
+            && !state.is_cut_anew
+            && !state.moves.are_restless()
+            && !lane.pool().is_private()
+            && is_large()
     }
 
     /// Gives the device's free memory back if the lane needs that, so that it comes again in finer extents;
@@ -131,10 +136,8 @@ impl Extents {
             return false;
         }
         lane.lock().is_cut_anew = true;
-        let coarse_bytes = TOO_COARSE * self.finest_bytes(device);
-        let coarse = |lane: &Lane| self.whole_bytes(lane, |bytes| bytes >= coarse_bytes);
-        let is_coarse =
-            device.lanes().map(coarse).sum::<u64>() >= device.usable_bytes() / SCARCE_PART;
+        let coarse_bytes = self.whole_bytes(device, TOO_COARSE * self.finest_bytes(device));
+        let is_coarse = coarse_bytes >= device.usable_bytes() / SCARCE_PART;
         if is_coarse {
             device.release(Choice::All);
         }
