@@ -4,6 +4,7 @@
 use std::mem;
 
 use genesis::base::size::{GIB, MIB};
+use genesis::config::LogLevel;
 use simgpu::{Call, Code, Target, Times};
 
 use crate::ADDRESSES;
@@ -24,6 +25,9 @@ const MOST_CALLS: u64 = 8;
 /// at once, each of which may find room for the same request.
 const MOST_HELD: u64 = 125;
 const MOST_HELD_AT_ONCE: u64 = 135;
+/// A device that the program fills, and the most calls there. With finer extents there would be 444.
+const LITTLE_BYTES: u64 = 7100 * MIB;
+const MOST_CALLS_WITH_LITTLE: u64 = 100;
 
 /// A model that answers one request after another.
 struct Model {
@@ -38,7 +42,11 @@ impl Model {
     }
 
     fn on(plan: Plan) -> Self {
-        let rig = plan.capacity(DEVICE_BYTES).start();
+        Self::on_device(plan, DEVICE_BYTES)
+    }
+
+    fn on_device(plan: Plan, bytes: u64) -> Self {
+        let rig = plan.capacity(bytes).start();
         for _ in 0..LAYERS {
             rig.allocate(WEIGHT_BYTES, A);
         }
@@ -92,6 +100,21 @@ fn a_restless_program_gets_more_memory() {
     assert!(calls <= MOST_CALLS, "{calls} calls in each answer");
     assert_eq!(model.refused, 0);
     expect_little_held(&model.rig, MOST_HELD);
+    model.rig.finish();
+}
+
+/// On a device that it fills, such a program moves memory as long as it runs. Finer extents, which others
+/// get there, would make that dearer.
+#[test]
+fn a_restless_program_keeps_its_extents_where_memory_is_scarce() {
+    let mut plan = ADDRESSES.plan();
+    plan.settings.log = LogLevel::Info;
+    let mut model = Model::on_device(plan, LITTLE_BYTES);
+    model.calls_in(KNOWN);
+    let calls = model.calls_in(ANSWERS);
+    assert!(calls <= MOST_CALLS_WITH_LITTLE, "{calls} calls in each answer");
+    assert_eq!(model.refused, 0);
+    assert!(model.rig.lines().iter().any(|line| line.contains("memory is scarce")));
     model.rig.finish();
 }
 
