@@ -151,11 +151,11 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "`balanced`, `fine` or `tight`",
         summary: "Elastic: whether to save driver calls while there is room, or memory always.",
-        help: "balanced makes few and large extents. fine makes the smallest, for devices that a \
-               program fills: a hundredth more than what is live is mostly enough, for ten times the \
-               driver calls while a program starts. tight makes the smallest, too, and moves memory \
-               instead of holding more: it mostly holds less than 1 % above what is live, but some \
-               programs make driver calls as long as they run.",
+        help: "balanced makes few and large extents, and finer ones once hardly any memory is left. \
+               fine makes the smallest, for devices that a program fills: a hundredth more than what is \
+               live is mostly enough, for ten times the driver calls while a program starts. tight makes \
+               the smallest, too, and moves memory instead of holding more: it mostly holds less than 1 % \
+               above what is live, but some programs make driver calls as long as they run.",
         runtime: false,
         parse: |settings, text| {
             let policy = word(text, "a policy of Elastic", ElasticPolicy::ALL, ElasticPolicy::name);

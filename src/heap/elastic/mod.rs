@@ -23,7 +23,7 @@
 //! When a lane's live memory has fallen to its usual low, its extents return to their first homes
 //! (`heap::trough`). So a program that repeats itself finds in each cycle what it found in the last
 //! one, and needs no more driver calls. One that does not (`heap::moves`) gets more memory and a new
-//! layout ([`anew`]).
+//! layout ([`anew`]). One that fills the device gets finer extents ([`scarcity`]).
 //!
 //! *Siblings* are the other lanes of the device, except those of private pools. Memory of a private
 //! pool is never moved, because a captured graph holds its addresses.
