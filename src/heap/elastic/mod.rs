@@ -230,7 +230,6 @@ impl Extents {
         }
         climb.device.make_room(window.bare_bytes);
         let filled = self.fill(climb, &window, &found, &growth)?;
-        self.follow_scarcity(climb.device);
         self.drop_excess_shadows(climb);
         Ok(filled)
     }
@@ -389,6 +388,7 @@ impl Extents {
             self.create(climb, sizes, &mut laid).and_then(|()| self.map(climb, &laid, address));
         let Err(refusal) = result else {
             charge.keep();
+            self.follow_scarcity(device, sizes);
             return Ok(Outcome::More);
         };
         drop(charge);

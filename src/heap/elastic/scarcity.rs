@@ -31,6 +31,8 @@ use crate::config::{ElasticPolicy, LogLevel};
 
 /// Memory is scarce once less than this part of the device is left.
 const SCARCE_PART: u64 = 64;
+/// The driver is asked how much is left below this part of the device.
+const ASKED_PART: u64 = 16;
 /// And this part of it lies in pieces: less would hardly serve a request.
 const LEAST_PIECES_PART: u64 = 512;
 /// An extent is at most this part of the device then.
@@ -41,13 +43,14 @@ const TOO_COARSE: u64 = 2;
 const LARGE_LANE_PART: u64 = 8;
 
 impl Extents {
-    /// Follows whether memory is scarce, after it has grown.
-    pub(super) fn follow_scarcity(&self, device: DeviceHeap<'_>) {
-        // Not `left_bytes`: where other processes are in need, they would take what goes back.
+    /// Follows whether memory is scarce, after extents of the sizes `created` have come into being.
+    pub(super) fn follow_scarcity(&self, device: DeviceHeap<'_>, created: &[u64]) {
+        if created.is_empty() || self.policy != ElasticPolicy::Balanced || self.is_scarce() {
+            return;
+        }
         let device_bytes = device.usable_bytes();
-        let left_bytes = device_bytes.saturating_sub(device.ledger.reserved_bytes());
+        let left_bytes = really_left_bytes(device);
         if left_bytes < device_bytes / SCARCE_PART
-            && !self.is_scarce()
             && self.bytes_in_pieces(device) > left_bytes.max(device_bytes / LEAST_PIECES_PART)
         {
             self.become_scarce(device);
@@ -143,4 +146,15 @@ impl Extents {
         }
         is_coarse
     }
+}
+
+/// How much of the device is left, in bytes, without what contexts and other libraries have. The driver is
+/// asked only where this process holds nearly all: if others did, they would take what goes back.
+fn really_left_bytes(device: DeviceHeap<'_>) -> u64 {
+    let device_bytes = device.usable_bytes();
+    let left_bytes = device_bytes.saturating_sub(device.ledger.reserved_bytes());
+    if left_bytes >= device_bytes / ASKED_PART || device.may_capture() {
+        return left_bytes;
+    }
+    device.driver.memory_info().map_or(left_bytes, |info| left_bytes.min(info.free_bytes))
 }
