@@ -6,9 +6,9 @@
 //! nobody knows at its start. So extents become finer once memory is scarce:
 //!
 //! ```text
-//! scarce    once less than device / SCARCE_PART is left, and more lies in pieces, and that is at least
-//!           device / LEAST_PIECES_PART; or once a request was refused although as much was free, in
-//!           pieces
+//! scarce    once less than device / SCARCE_PART is left, and more lies in pieces than is left, and
+//!           than device / LEAST_PIECES_PART;
+//!           or once a request was refused although as much was free, in pieces
 //! extent    at most device / FINEST_PART from then on
 //! ```
 //!
@@ -29,13 +29,13 @@ use super::ablation::Part;
 use crate::base::size::Bytes;
 use crate::config::{ElasticPolicy, LogLevel};
 
-/// Memory is scarce once less than this part of the device is left.
+/// Memory is scarce once less than this part of the device is left …
 const SCARCE_PART: u64 = 64;
-/// The driver is asked how much is left below this part of the device.
-const ASKED_PART: u64 = 16;
-/// And this part of it lies in pieces: less would hardly serve a request.
+/// … and this part lies in pieces: less would hardly serve a request.
 const LEAST_PIECES_PART: u64 = 512;
-/// An extent is at most this part of the device then.
+/// The driver is asked how much is left once less than this part seems to be.
+const ASKED_PART: u64 = 16;
+/// Once memory is scarce an extent is at most this part of the device.
 const FINEST_PART: u64 = 8192;
 /// Extents are too coarse that have at least so many times as much.
 const TOO_COARSE: u64 = 2;
