@@ -51,8 +51,8 @@ impl Climb<'_> {
         served
     }
 
-    /// The lane's live memory is at its usual low, and some of its memory elsewhere: brings that home.
-    /// Not a request.
+    /// The lane's live memory is at its usual low, and something is to be done then: brings its memory home,
+    /// for example. Not a request.
     #[cold]
     pub(super) fn come_home(&self) {
         let held_bytes = self.lane.counters.held_bytes();

@@ -21,7 +21,8 @@ const LARGE_BYTES: u64 = 2 * GIB;
 const LAST_BYTES: u64 = DEVICE_BYTES - PAIRS * (KEPT_BYTES + HOLE_BYTES) - 100 * MIB;
 /// What extents are made of once memory is scarce.
 const FINE_BYTES: u64 = 2 * MIB;
-const REST: &str = "memory is scarce; extents of at most ";
+/// What the log says.
+const SCARCE_LINE: &str = "memory is scarce; extents of at most ";
 
 fn plan() -> Plan {
     let mut plan = ADDRESSES.plan().capacity(DEVICE_BYTES);
@@ -60,7 +61,7 @@ fn step(rig: &Rig, stream: StreamHandle, peak: Peak) -> bool {
 
 /// Returns how often the log says that memory is scarce.
 fn times_scarce(rig: &Rig) -> usize {
-    rig.lines().iter().filter(|line| line.contains(REST)).count()
+    rig.lines().iter().filter(|line| line.contains(SCARCE_LINE)).count()
 }
 
 #[test]

@@ -259,8 +259,9 @@ impl Extents {
             && Part::ReturnHome.is_in()
     }
 
-    /// The lane's live memory is at its usual low: its extents come home. Returns true if that may have
-    /// waited for the device.
+    /// The lane's live memory is at its usual low: its extents come home, after what is too coarse has gone
+    /// back and before they are laid anew, if either is due. Returns true if that may have waited for the
+    /// device.
     pub(in super::super) fn come_home(&self, climb: &Climb<'_>) -> bool {
         let is_cut = self.cut_anew_if_due(climb);
         self.return_to_origins(climb);

@@ -138,12 +138,13 @@ impl Extents {
         if device.may_capture() {
             return false;
         }
-        lane.lock().is_cut_anew = true;
         let coarse_bytes = self.whole_bytes(device, TOO_COARSE * self.finest_bytes(device));
         let is_coarse = coarse_bytes >= device.usable_bytes() / SCARCE_PART;
         if is_coarse {
             device.release(Choice::All);
         }
+        // Nothing went back if a capture has begun meanwhile.
+        lane.lock().is_cut_anew = !device.may_capture();
         is_coarse
     }
 }
