@@ -186,6 +186,7 @@ fn name_of(part: Option<Part>) -> &'static str {
         Part::CoarseLoading => "coarse extents while loading",
         Part::Exact => "exact growth of young programs",
         Part::Scarcity => "finer extents once memory is scarce",
+        Part::Edges => "blocks over edges",
         Part::KnownPrices => "an H100's sizes",
         Part::Apart => "strangers apart",
     }

@@ -9,6 +9,8 @@
 mod addresses;
 #[path = "elastic/checkerboard.rs"]
 mod checkerboard;
+#[path = "elastic/edges.rs"]
+mod edges;
 #[path = "elastic/first_cycle.rs"]
 mod first_cycle;
 #[path = "elastic/home.rs"]

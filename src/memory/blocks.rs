@@ -42,6 +42,9 @@ pub enum State {
     Free,
     /// Addresses of an area whose memory is in use at other addresses; still mapped.
     Shadow,
+    /// Addresses of a part of an extent that is used through its other view: see
+    /// [`Loan`](super::Loan).
+    Lent,
     /// Addresses of an area with nothing mapped.
     Unmapped,
     /// Addresses of an area at which a thread is mapping or unmapping, without the lock.

@@ -295,8 +295,7 @@ impl ExtentStore {
     fn allow_everywhere(&self, peer: DeviceOrdinal) -> driver::Result<()> {
         let mut views: Vec<(u64, u64, ExtentId)> = Vec::new();
         for (id, extent) in self.extents.lock().iter() {
-            let of_extent = extent.shadows.iter().chain(&extent.home);
-            views.extend(of_extent.map(|view| (view.address, extent.bytes, id)));
+            views.extend(extent.views().map(|view| (view.address, extent.bytes, id)));
         }
         for (address, bytes, id) in views {
             if let Err(error) = self.driver.set_access(address, bytes, &[peer])

@@ -2,7 +2,8 @@
 //!
 //! An *extent* is one handle of the driver (`cuMemCreate`): a multiple of the granularity, mapped
 //! whole or not at all. A *view* is one mapping of it. An extent may have several views in
-//! several lanes, but its blocks lie in at most one of them, its *home*. The others are its
+//! several lanes, but its blocks lie in at most one of them, its *home*; only an edge of it may be used
+//! through another ([`loans`]). The others are its
 //! *shadows*; the block at each is [`State::Shadow`](super::State). To change the home of an
 //! extent is bookkeeping; the driver is called only for a view that does not exist yet. So memory
 //! moves between addresses without a wait: a view left behind is used again, or unmapped later,
@@ -21,6 +22,11 @@
 //!
 //! *Resting*: kept without a home for the next need. *Set aside*: used by a pause or a resume.
 //! The table never calls the driver. It is used under one lock of the device, on slow paths only.
+
+mod left;
+mod loans;
+
+pub use loans::{Edge, Loan};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -76,6 +82,8 @@ pub struct Extent {
     pub home: Option<View>,
     /// Its other views.
     pub shadows: Vec<View>,
+    /// One more, if an edge of it is used there.
+    pub loan: Option<Loan>,
     /// How many views the driver is unmapping at the moment; it may still refuse.
     leaving: u32,
     /// Where it comes home to, the lane and the address, while it is mapped there: mostly its first home.
@@ -85,6 +93,12 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// All its views.
+    pub fn views(&self) -> impl Iterator<Item = &View> {
+        let lent = self.loan.as_ref().map(|loan| &loan.view);
+        self.shadows.iter().chain(&self.home).chain(lent)
+    }
+
     /// The lane of its origin, if its home is elsewhere.
     fn astray_from(&self) -> Option<u32> {
         let (home, origin) = (self.home?, self.origin?);
@@ -112,6 +126,8 @@ pub struct ExtentTable {
     last_number: u64,
     shadow_count: usize,
     strays: Strays,
+    /// The extents that have a loan.
+    lent: Vec<ExtentId>,
     count: usize,
 }
 
@@ -130,6 +146,7 @@ impl ExtentTable {
             last_number: 0,
             shadow_count: 0,
             strays: Strays::default(),
+            lent: Vec::new(),
             count: 0,
         }
     }
@@ -147,11 +164,6 @@ impl ExtentTable {
     /// How many shadows there are.
     pub fn shadow_count(&self) -> usize {
         self.shadow_count
-    }
-
-    /// The sum of the shadows that blocks of `class` have left, in bytes.
-    pub fn left_bytes(&self, class: SizeClass) -> u64 {
-        self.left_bytes[class.index()]
     }
 
     /// The extent `id`.
@@ -178,6 +190,7 @@ impl ExtentTable {
             is_registered: false,
             home: None,
             shadows: Vec::new(),
+            loan: None,
             leaving: 0,
             origin: None,
             is_set_aside: false,
@@ -296,6 +309,7 @@ impl ExtentTable {
     pub fn set_aside(&mut self, id: ExtentId) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.is_set_aside = true;
+        debug_assert!(extent.loan.is_none(), "extent {id}");
         let was_astray = extent.astray_from();
         if let Some(home) = extent.home.take() {
             extent.shadows.push(View { left_epoch: 0, number: 0, ..home });
@@ -308,29 +322,14 @@ impl ExtentTable {
 
     /// The home becomes a shadow, left in `epoch` of its lane.
     pub fn leave_home(&mut self, id: ExtentId, epoch: u32) {
-        let number = self.last_number + 1;
         let Some(extent) = self.get_mut(id) else { return };
+        debug_assert!(extent.loan.is_none(), "extent {id}");
         let was_astray = extent.astray_from();
         let Some(home) = extent.home.take() else { return };
-        extent.shadows.push(View { left_epoch: epoch, number, ..home });
         let bytes = extent.bytes;
         self.strays.change(id, was_astray, None);
-        self.shadow_count += 1;
         self.events.note(Action::Unmap, home.address, bytes);
-        self.last_number = number;
-        self.left_bytes[home.class.index()] += bytes;
-        self.left[home.class.index()].push_back((id, number));
-        if self.left.iter().map(VecDeque::len).sum::<usize>() > 2 * self.views.len() + 64 {
-            for class in SizeClass::ALL {
-                let mut left = std::mem::take(&mut self.left[class.index()]);
-                left.retain(|&(id, number)| self.shadow(id, number).is_some());
-                self.left[class.index()] = left;
-            }
-        }
-    }
-
-    fn shadow(&self, id: ExtentId, number: u64) -> Option<View> {
-        self.get(id)?.shadows.iter().copied().find(|view| view.number == number)
+        self.add_left(id, home, epoch);
     }
 
     /// The shadow at `address` becomes the home of an extent that has none, for blocks of
@@ -400,22 +399,6 @@ impl ExtentTable {
         true
     }
 
-    /// Takes the shadow that blocks of `class` left longest ago out of the order; the next call
-    /// returns the next one.
-    pub fn pop_oldest_shadow(&mut self, class: SizeClass) -> Option<(ExtentId, View)> {
-        while let Some((id, number)) = self.left[class.index()].pop_front() {
-            if let Some(view) = self.shadow(id, number) {
-                return Some((id, view));
-            }
-        }
-        None
-    }
-
-    /// Puts back what [`Self::pop_oldest_shadow`] returned, behind all others.
-    pub fn put_back_shadow(&mut self, id: ExtentId, view: View) {
-        self.left[view.class.index()].push_back((id, view.number));
-    }
-
     /// The lanes that have [`Self::strays`].
     pub fn lanes_astray(&self) -> &Arc<LanesAstray> {
         self.strays.lanes()
@@ -440,7 +423,7 @@ impl ExtentTable {
             for view in &extent.shadows {
                 left_bytes[view.class.index()] += view.left_bytes(extent.bytes);
             }
-            for view in extent.shadows.iter().chain(&extent.home) {
+            for view in extent.views() {
                 views += 1;
                 if self.at(view.address) != Some(id) {
                     return Err(format!("extent {id} is not found at {:#x}", view.address));
@@ -477,6 +460,7 @@ impl ExtentTable {
         if self.iter().count() != self.count {
             return Err(format!("{} extents recorded", self.count));
         }
+        self.validate_loans()?;
         let astray = |(id, extent): (ExtentId, &Extent)| Some((extent.astray_from()?, id));
         self.strays.validate(self.iter().filter_map(astray))
     }

@@ -37,6 +37,8 @@ pub enum Part {
     Exact,
     /// Extents become finer once memory is scarce.
     Scarcity,
+    /// Requests that nothing else serves get a place over edges.
+    Edges,
     /// Extents follow what the driver charges.
     KnownPrices,
     /// Lanes that no thread has in common lend each other nothing.
@@ -46,7 +48,7 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Wilderness,
         Self::ReturnHome,
         Self::Recall,
@@ -60,6 +62,7 @@ impl Part {
         Self::CoarseLoading,
         Self::Exact,
         Self::Scarcity,
+        Self::Edges,
         Self::KnownPrices,
         Self::Apart,
     ];

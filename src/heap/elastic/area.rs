@@ -10,7 +10,9 @@ use std::ops::Range;
 use super::super::lane::{Lane, LaneState};
 use crate::base::lock::{Guard, rank};
 use crate::base::size::SizeClass;
-use crate::memory::{Block, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State, View};
+use crate::memory::{
+    Block, Edge, Extent, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State, View,
+};
 
 /// An extent that is mapped at new addresses.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Laid {
     pub(super) bytes: u64,
     /// The lane's epoch (see `order::fence`) in which its bytes count as freed.
     pub(super) epoch: u32,
+    /// What of it is to be used here, if it keeps its home, and the block that stands for it there.
+    pub(super) edge: Option<(Edge, Slot)>,
 }
 
 /// An extent that is to leave its home.
@@ -183,9 +187,12 @@ impl LaneState {
         self.block_at(address, State::Shadow).filter(|_| is_there)
     }
 
-    /// Returns true if `[address, end)` is made up of backed blocks of `class`. Linear in the
-    /// number of blocks.
-    pub(super) fn is_backed(&self, address: u64, end: u64, class: SizeClass) -> bool {
+    /// Returns true if the view of `extent` at `address` is made up of backed blocks, and of the part
+    /// `lent` if there is one. Linear in the number of blocks.
+    pub(super) fn has_blocks(&self, address: u64, extent: &Extent, lent: Option<Edge>) -> bool {
+        let lent = lent.unwrap_or(Edge { start: 0, end: 0 });
+        let lent = address + lent.start..address + lent.end;
+        let end = address + extent.bytes;
         let inside = self
             .blocks
             .iter()
@@ -194,12 +201,14 @@ impl LaneState {
             |block: &Block| (block.address + block.bytes).min(end) - block.address.max(address);
         let mut bytes = 0;
         for (_, block) in inside {
-            if !block.state.is_backed() || block.class != class {
+            let is_lent =
+                block.state == State::Lent && (block.address..block.address + block.bytes) == lent;
+            if !is_lent && !block.state.is_backed() || block.class != extent.class {
                 return false;
             }
             bytes += common(block);
         }
-        bytes == end - address
+        bytes == extent.bytes
     }
 
     /// The free block that `[address, address + bytes)` lies in; probably the one in `slot`.
@@ -219,6 +228,22 @@ impl LaneState {
             }
         });
         found
+    }
+
+    /// Takes `[address, address + bytes)` out of the free block in `slot`: it is in no list any more.
+    pub(super) fn take_out(&mut self, slot: Slot, address: u64, bytes: u64) -> Slot {
+        let (strategy, blocks) = (&mut self.strategy, &mut self.blocks);
+        strategy.withdraw(blocks, slot);
+        let Block { address: start, bytes: free_bytes, .. } = *blocks.get(slot);
+        let head_bytes = address - start;
+        let taken = if head_bytes > 0 { blocks.split(slot, head_bytes) } else { slot };
+        let rest = (free_bytes > head_bytes + bytes).then(|| blocks.split(taken, bytes));
+        // No longer free, or its neighbours would be joined with it.
+        blocks.turn(taken, State::Live);
+        for part in rest.into_iter().chain((head_bytes > 0).then_some(slot)) {
+            strategy.give(blocks, part);
+        }
+        taken
     }
 
     /// Calls `visit` with every extent whose bytes are all free: slot of the free block around
@@ -309,19 +334,20 @@ impl Lane {
         self.count_held(blocks);
     }
 
-    /// Ends a claim: views of `laid` now lie side by side at the claimed addresses from `slot`.
-    /// Each becomes a home if accessible; where a view is missing the addresses are bare again.
+    /// Ends a claim: views of `laid` now lie side by side at the claimed addresses from `slot`. Each
+    /// becomes a home if accessible, or, of a part of an extent, where that is used; where a view is
+    /// missing the addresses are bare again.
     pub(super) fn settle_claim(
         &self,
         state: &mut LaneState,
-        books: Books<'_>,
+        mut books: Books<'_>,
         laid: &[Laid],
         slot: Slot,
         is_accessible: bool,
     ) {
         let mut rest = Some(slot);
         let mut coming = Vec::with_capacity(laid.len());
-        for &Laid { id, bytes, epoch } in laid {
+        for &Laid { id, bytes, epoch, edge } in laid {
             let Some(part) = rest else { break };
             let Block { address, bytes: claimed_bytes, .. } = *state.blocks.get(part);
             rest = (claimed_bytes > bytes).then(|| state.blocks.split(part, bytes));
@@ -329,8 +355,15 @@ impl Lane {
                 Some(mapped) if mapped == id => {
                     state.blocks.turn_into_shadow(part, None);
                     state.blocks.get_mut(part).freed_tick = state.tick;
-                    if is_accessible {
-                        coming.push(Coming { id, address, slot: part, epoch });
+                    match edge {
+                        None if is_accessible => {
+                            coming.push(Coming { id, address, slot: part, epoch });
+                        }
+                        Some(lent) if is_accessible => {
+                            books.table.lend(id, address, lent);
+                            state.take_in_edge(part, lent.0, epoch);
+                        }
+                        None | Some(_) => {}
                     }
                 }
                 _ => state.make_bare(part),

@@ -85,6 +85,7 @@ impl Extents {
         if climb.lane.pool().is_private() {
             return Found::default();
         }
+        self.return_edges_of_all(climb.device);
         let mut found = self.found_nothing();
         self.find_free_in(climb.lane, climb, &mut found);
         let may_lend = |lane: &Lane| reach.includes(climb, lane);

@@ -55,6 +55,7 @@ impl Extents {
     /// device, the rest. The rest is memory that no fence shows to be idle, and memory of a
     /// private pool, which a graph may use on any stream without a fence that shows it.
     pub(in super::super) fn release(&self, device: DeviceHeap<'_>, choice: Choice) -> u64 {
+        self.return_edges_of_all(device);
         let mut released_bytes = self.release_idle(device, choice, Waited::No);
         let choice = choice.less(released_bytes);
         let is_left = || !self.candidates(device, choice).is_empty();

@@ -16,7 +16,8 @@
 //!    live peak and a slack of 2 %), new extents fill the bare parts. Above that, wholly free
 //!    extents from elsewhere are mapped there: the lane's own, and other lanes' behind their
 //!    fences. New ones make up what is still missing. In a lane's first cycle little is moved,
-//!    because nobody knows yet how much the program will need.
+//!    because nobody knows yet how much the program will need. If all of it is not enough, free edges
+//!    of extents that are partly in use are mapped there, too ([`edges`]).
 //! 4. **Forget** ([`give_back`]). The view that an extent has left stays mapped, as a *shadow*. If
 //!    there are too many, the oldest are unmapped.
 //!
@@ -36,11 +37,13 @@ pub mod ablation;
 mod addresses;
 mod anew;
 mod area;
+mod edges;
 mod gather;
 mod give_back;
 mod growth;
 mod household;
 mod known;
+mod laying;
 mod plan;
 mod ready;
 mod scarcity;
@@ -58,17 +61,16 @@ use super::lane::LaneState;
 use super::loading::Loading;
 use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
 use crate::base::DeviceOrdinal;
-use crate::base::lock::{Lock, assert_none_held};
+use crate::base::lock::Lock;
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use crate::config::{LogLevel, Settings};
+use crate::config::Settings;
 use crate::driver::{self, Device, HandleOptions};
-use crate::memory::{ExtentId, ExtentStore, Refusal, State};
+use crate::memory::{ExtentId, ExtentStore, Loan, State};
 use crate::observe::DeviceEvents;
 use ablation::Part::{Gather, HighestForSmall, PassOver};
-use addresses::no_addresses;
-use area::Laid;
-use gather::{Found, FreeExtent, Moved, Taken, choose, whole_blocks_of};
+use edges::Returning;
+use gather::{Found, FreeExtent, Taken, choose, whole_blocks_of};
 use growth::Growth;
 use household::Reach;
 use window::{Part, Walls, Wanted, Window};
@@ -141,6 +143,7 @@ impl Extents {
             if climb.block_bytes <= climb.device.usable_bytes() {
                 self.is_short.store(true, Relaxed);
             }
+            self.return_edges(climb.lane, Returning::Free);
             // Free extents that fit nowhere go back, and come again as finer ones.
             climb.device.release(Choice::LeastNeeded { bytes: climb.block_bytes });
             if let Some(address) = self.serve_from_extents(climb)? {
@@ -229,7 +232,10 @@ impl Extents {
             return Ok(Outcome::More);
         }
         climb.device.make_room(window.bare_bytes);
-        let filled = self.fill(climb, &window, &found, &growth)?;
+        let filled = match self.fill(climb, &window, &found, &growth)? {
+            Outcome::Short => self.lay_over_edges(climb)?,
+            filled => filled,
+        };
         self.drop_excess_shadows(climb);
         Ok(filled)
     }
@@ -364,106 +370,6 @@ impl Extents {
         })
     }
 
-    /// Maps the extents `moved`, and new ones of `sizes`, side by side in the lane's addresses: at
-    /// `address` if that is still bare. If any part fails, everything is as it was.
-    fn lay(
-        &self,
-        climb: &Climb<'_>,
-        moved: &[Moved],
-        sizes: &[u64],
-        address: Option<u64>,
-    ) -> crate::base::Result<Outcome> {
-        let Climb { device, lane, block_bytes, .. } = *climb;
-        assert_none_held();
-        device.meet_peers();
-        let now = lane.lock().fence.epoch();
-        let laid = |extent: &Moved| {
-            let epoch = self.epoch_here(lane.index, now, extent);
-            Laid { id: extent.id, bytes: extent.bytes, epoch }
-        };
-        let mut laid: Vec<Laid> = moved.iter().map(laid).collect();
-        // Nothing moves into a pool, so if this fails nothing has to go back.
-        let charge = climb.charge_pool(sizes.iter().sum())?;
-        let result =
-            self.create(climb, sizes, &mut laid).and_then(|()| self.map(climb, &laid, address));
-        let Err(refusal) = result else {
-            charge.keep();
-            self.follow_scarcity(device, sizes);
-            return Ok(Outcome::More);
-        };
-        drop(charge);
-        self.bring_back(device, moved);
-        for created in &laid[moved.len()..] {
-            self.discard(device, created.id);
-        }
-        match refusal {
-            Refusal::Limit => Ok(Outcome::Short),
-            Refusal::Driver(error) if error.is_out_of_memory() => Ok(Outcome::Short),
-            Refusal::Driver(error) => Err(error.into()),
-            Refusal::AddressSpace(error) => Err(no_addresses(device, block_bytes, error)),
-        }
-    }
-
-    /// Creates extents of `sizes` and appends them to `created`.
-    fn create(
-        &self,
-        climb: &Climb<'_>,
-        sizes: &[u64],
-        created: &mut Vec<Laid>,
-    ) -> Result<(), Refusal> {
-        let Climb { device, block_bytes, .. } = *climb;
-        let bytes: u64 = sizes.iter().sum();
-        if bytes == 0 {
-            return Ok(());
-        }
-        if bytes > device.left_bytes() {
-            // Not piece by piece, only to be given back.
-            return Err(Refusal::Limit);
-        }
-        device
-            .heap
-            .log
-            .write(LogLevel::Debug, &format_args!("device {}: {bytes} bytes more", device.ordinal));
-        let class = SizeClass::of(block_bytes);
-        let communication = device.pools.communication(climb.lane.pool());
-        for &bytes in sizes {
-            let made_for = communication.as_ref();
-            let id = self.store.create(&device.ledger, (bytes, class), made_for)?;
-            created.push(Laid { id, bytes, epoch: 0 });
-        }
-        Ok(())
-    }
-
-    /// Maps extents side by side in the lane's addresses, as free blocks.
-    fn map(&self, climb: &Climb<'_>, laid: &[Laid], address: Option<u64>) -> Result<(), Refusal> {
-        let Climb { device, lane, block_bytes, .. } = *climb;
-        let class = SizeClass::of(block_bytes);
-        let bytes = laid.iter().map(|extent| extent.bytes).sum();
-        let claim = || {
-            let mut state = lane.lock();
-            let claimed =
-                address.and_then(|address| Some((state.claim_at(class, address, bytes)?, address)));
-            claimed.or_else(|| state.claim(class, bytes))
-        };
-        let (slot, address) = match claim() {
-            Some(claimed) => claimed,
-            None => {
-                let added = self.make_bare_addresses(climb, bytes);
-                match (claim(), added) {
-                    (Some(claimed), _) => claimed,
-                    (None, Err(refusal)) => return Err(refusal),
-                    // Another thread was faster: memory is short for now.
-                    (None, Ok(())) => return Err(Refusal::Limit),
-                }
-            }
-        };
-        let ids: Vec<ExtentId> = laid.iter().map(|extent| extent.id).collect();
-        let mapped = self.store.map(&ids, lane.index, address);
-        let mut state = lane.lock();
-        lane.settle_claim(&mut state, self.books(device), laid, slot, mapped.is_ok());
-        mapped.map_err(Refusal::Driver)
-    }
-
     /// Checks the extents of a device against the lanes whose blocks lie in them; returns the
     /// bytes that are in no lane.
     pub(super) fn validate(&self, device: DeviceHeap<'_>) -> std::result::Result<u64, String> {
@@ -477,11 +383,19 @@ impl Extents {
         let lane_of = |index: u32| device.heap.lanes.get(index);
         for (id, extent) in &homes {
             if let Some(home) = extent.home {
-                let end = home.address + extent.bytes;
-                let backed = lane_of(home.lane)
-                    .is_some_and(|lane| lane.lock().is_backed(home.address, end, extent.class));
-                if !backed {
+                let lent = extent.loan.map(|loan| loan.edge);
+                let is_at_home = lane_of(home.lane)
+                    .is_some_and(|lane| lane.lock().has_blocks(home.address, extent, lent));
+                if !is_at_home {
                     return Err(named(format!("extent {id} has no blocks at {:#x}", home.address)));
+                }
+            }
+            if let Some(Loan { view, edge, .. }) = extent.loan {
+                let rest = Some(edge.rest(extent.bytes));
+                let is_lent = lane_of(view.lane)
+                    .is_some_and(|lane| lane.lock().has_blocks(view.address, extent, rest));
+                if !is_lent {
+                    return Err(named(format!("no edge of extent {id} at {:#x}", view.address)));
                 }
             }
             for view in &extent.shadows {

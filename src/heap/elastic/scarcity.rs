@@ -8,12 +8,14 @@
 //! ```text
 //! scarce    once less than device / SCARCE_PART is left, and more lies in pieces than is left, and
 //!           than device / LEAST_PIECES_PART;
-//!           or once a request was refused although as much was free, in pieces
+//!           or once a request had to be served over edges (`edges`), or was refused although as much
+//!           was free, in pieces
 //! extent    at most device / FINEST_PART from then on
 //! ```
 //!
 //! That alone changes little, because what fills the device by then is coarse. So at the next trough of
-//! each large lane all free memory of the device goes back, once. Its blocks get finer extents in the
+//! each large lane all free memory of the device goes back, once; and once more whenever edges had to be
+//! lent since, because what was in use then may be free now, and coarse. Its blocks get finer extents in the
 //! next cycle, in a new layout. This costs a second of driver time at worst, and the host waits for the
 //! work that may still use that memory; but the next higher peak of the program may not fit otherwise.
 //!
@@ -61,6 +63,12 @@ impl Extents {
     pub(in super::super) fn note_in_pieces(&self, device: DeviceHeap<'_>) {
         self.was_in_pieces.store(true, Relaxed);
         self.become_scarce(device);
+    }
+
+    /// A request of `lane` was served over edges: otherwise it would have been refused, or nearly.
+    pub(super) fn note_over_edges(&self, device: DeviceHeap<'_>, lane: &Lane) {
+        self.become_scarce(device);
+        lane.lock().is_cut_anew = false;
     }
 
     fn become_scarce(&self, device: DeviceHeap<'_>) {
@@ -127,8 +135,8 @@ impl Extents {
     }
 
     /// Gives the device's free memory back if the lane needs that, so that it comes again in finer extents;
-    /// unless hardly any of it is coarse, as after an earlier run with a plan. While a stream may be
-    /// captured, a later trough is waited for. Returns true if it may have waited for the device.
+    /// unless hardly any of it is coarse. Then, and while a stream may be captured, a later trough is waited
+    /// for. Returns true if it may have waited for the device.
     pub(super) fn cut_anew_if_due(&self, climb: &Climb<'_>) -> bool {
         let Climb { device, lane, .. } = *climb;
         if !self.needs_new_cut(device, lane, &lane.lock()) {
@@ -144,7 +152,7 @@ impl Extents {
             device.release(Choice::All);
         }
         // Nothing went back if a capture has begun meanwhile.
-        lane.lock().is_cut_anew = !device.may_capture();
+        lane.lock().is_cut_anew = is_coarse && !device.may_capture();
         is_coarse
     }
 }

@@ -9,7 +9,7 @@ use super::super::state::{Climb, Extents, Rung};
 use super::gather::Taken;
 use super::household::Reach;
 use super::{MOST_TRIES, Outcome};
-use crate::memory::{Block, ExtentId, Slot, State};
+use crate::memory::{ExtentId, Slot};
 
 /// An extent may be larger than the request by at most 1/WASTE_PART of the request.
 const WASTE_PART: u64 = 8;
@@ -77,17 +77,7 @@ impl Extents {
             });
         }
         let (bytes, address, slot) = best?;
-        let (strategy, blocks) = (&mut state.strategy, &mut state.blocks);
-        strategy.withdraw(blocks, slot);
-        let Block { address: start, bytes: free_bytes, .. } = *blocks.get(slot);
-        let head_bytes = address - start;
-        let taken = if head_bytes > 0 { blocks.split(slot, head_bytes) } else { slot };
-        let rest = (free_bytes > head_bytes + bytes).then(|| blocks.split(taken, bytes));
-        // No longer free, or its neighbours would be joined with it.
-        blocks.get_mut(taken).state = State::Live;
-        for part in rest.into_iter().chain((head_bytes > 0).then_some(slot)) {
-            strategy.give(blocks, part);
-        }
+        let taken = state.take_out(slot, address, bytes);
         Some(lane.hand_out(state, taken, climb.requested_bytes))
     }
 }
