@@ -139,11 +139,39 @@ fn strays_are_known_by_where_they_first_lived() {
     extents.validate().unwrap();
 }
 
+#[test]
+fn an_edge_is_used_through_another_view_until_its_loan_ends() {
+    let (mut extents, [_, large]) = pair();
+    let edge = Edge { start: 6144, end: 8192 };
+    extents.lend(large, 0x21_0000, (edge, 7));
+    let loan = extents.get(large).and_then(|extent| extent.loan).unwrap();
+    assert_eq!((loan.view.address, loan.edge, loan.slot), (0x21_0000, edge, 7));
+    assert_eq!((extents.lent(), extents.shadow_count()), (&[large][..], 1));
+    assert_eq!(extents.get(large).unwrap().views().count(), 2);
+    assert_eq!(extents.at(0x21_0000), Some(large), "it is still mapped");
+    extents.validate().unwrap();
+    assert_eq!(extents.end_loan(large, 5), Some(loan));
+    assert_eq!(extents.end_loan(large, 5), None);
+    assert_eq!((extents.lent().len(), extents.shadow_count()), (0, 2));
+    assert_eq!(extents.left_bytes(SizeClass::Large), 8192);
+    let (_, view) = extents.pop_oldest_shadow(SizeClass::Large).unwrap();
+    assert_eq!((view.address, view.left_epoch), (0x21_0000, 5));
+    extents.validate().unwrap();
+}
+
+#[test]
+fn the_rest_of_an_extent_is_beside_its_edge() {
+    let edges = [Edge { start: 0, end: 512 }, Edge { start: 3584, end: 4096 }];
+    let rests = edges.map(|edge| edge.rest(4096));
+    assert_eq!(rests, [Edge { start: 512, end: 4096 }, Edge { start: 0, end: 3584 }]);
+    assert_eq!(edges.map(Edge::bytes), [512; 2]);
+}
+
 /// Each thing that may break, and a word of the message.
 #[test]
 fn what_is_broken_is_named() {
     type Break = fn(&mut ExtentTable, ExtentId);
-    let cases: [(&str, Break); 10] = [
+    let cases: [(&str, Break); 12] = [
         ("not found", |extents, _| _ = extents.views.remove(&0x11_0000)),
         ("home, rest and aside", |extents, id| extents.get_mut(id).unwrap().is_set_aside = true),
         ("home, rest and aside", |extents, id| extents.resting.push(id)),
@@ -153,6 +181,13 @@ fn what_is_broken_is_named() {
         ("bytes left", |extents, _| extents.left_bytes[1] += 1),
         ("bytes rest", |extents, _| _ = extents.resting_bytes.fetch_add(1, Relaxed)),
         ("extents recorded", |extents, _| extents.count += 1),
+        ("cannot have lent", |extents, id| {
+            extents.lend(id, 0x11_0000, (Edge { start: 512, end: 1024 }, 7));
+        }),
+        ("edges are lent", |extents, id| {
+            extents.lend(id, 0x11_0000, (Edge { start: 0, end: 512 }, 7));
+            extents.lent.push(id);
+        }),
         ("astray", |extents, id| extents.get_mut(id).unwrap().origin = Some((9, 0))),
     ];
     for (index, (word, broken)) in cases.into_iter().enumerate() {
