@@ -17,6 +17,13 @@ impl DeviceHeap<'_> {
         Ok(MemoryInfo { free_bytes, total_bytes: self.ledger.total_bytes() })
     }
 
+    /// The bytes that the driver has free, without what contexts and other libraries have. `None` if it
+    /// returns an error, and while a stream may be captured: then it may not be asked.
+    pub(super) fn driver_free_bytes(self) -> Option<u64> {
+        let info = (!self.may_capture()).then(|| self.driver.memory_info());
+        info?.ok().map(|info| info.free_bytes)
+    }
+
     /// The bytes to release before the device can hold `bytes` more.
     pub(super) fn missing_bytes(self, bytes: u64) -> u64 {
         // If the driver returns an error, nothing counts as free. Managed memory is evicted for more.

@@ -200,6 +200,21 @@ fn extents_of_other_streams_lie_between_the_edges() {
     holes.rig.finish();
 }
 
+/// Of what contexts and other libraries have taken, no allocation here knows before the driver refuses it.
+#[test]
+fn what_others_have_taken_is_not_counted_on() {
+    const TAKEN_BYTES: u64 = 8 * MIB;
+    let rig = plan_of(REAL).capacity(CAPACITY_BYTES + TAKEN_BYTES).start();
+    let taken = rig.machine.allocate(0, TAKEN_BYTES).unwrap();
+    let holes = Holes::of(rig);
+    holes.allocate(MOST_BYTES);
+    assert_eq!(holes.rig.reserved_bytes(), CAPACITY_BYTES);
+    assert!(holes.refuses(MIB));
+    holes.rig.machine.free(0, taken).unwrap();
+    let rig = holes.rig;
+    rig.finish();
+}
+
 /// Their edges are not lent: the order of one stream says nothing of another's.
 #[test]
 fn edges_of_other_streams_are_not_lent() {
@@ -227,6 +242,18 @@ fn tags_and_private_pools_lend_none() {
     rig.heap.end_pool(DEVICE, POOL).unwrap();
     rig.heap.release_pool(DEVICE, POOL).unwrap();
     rig.finish();
+}
+
+/// They lie in extents of their own, of which none is left.
+#[test]
+fn small_blocks_take_none() {
+    let holes = Holes::of(plan_of(REAL).start());
+    let large = holes.allocate(WHOLE_BYTES);
+    assert!(holes.refuses(512));
+    holes.rig.free(large);
+    holes.rig.allocate_and_touch(512, A);
+    holes.check(None);
+    holes.rig.finish();
 }
 
 /// A device that comes to use the memory later has access to all of a block over edges.

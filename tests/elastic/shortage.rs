@@ -1,11 +1,11 @@
-//! Memory is short, and lies with streams that nobody calls any more.
+//! Memory is short, and lies with streams that nobody calls any more, or with others.
 
 use genesis::base::StreamHandle;
 use genesis::base::size::{GIB, MIB};
 use simgpu::Call;
 
 use crate::ADDRESSES;
-use crate::support::{A, B, C, Rig};
+use crate::support::{A, B, C, DEVICE, Rig};
 
 const STREAMS: [StreamHandle; 4] = [A, B, C, StreamHandle(0xD000)];
 const LATE: StreamHandle = StreamHandle(0xE000);
@@ -38,5 +38,32 @@ fn what_several_streams_have_is_put_together_after_a_wait() {
     assert_eq!(calls(Call::Synchronize), 1);
     assert_eq!(rig.statistics().out_of_memory_events, 0);
     rig.free(block);
+    rig.finish();
+}
+
+/// What other libraries have taken since the program's peak seems to be left. The driver refuses it, and
+/// what is free elsewhere serves the request: nothing is waited for, and nothing goes back.
+#[test]
+fn what_the_driver_refuses_is_moved_from_elsewhere() {
+    const CAPACITY_BYTES: u64 = 64 * MIB;
+    const TAKEN_BYTES: u64 = 16 * MIB;
+    const PAGE_BYTES: u64 = 2 * MIB;
+    let mut plan = ADDRESSES.plan().capacity(CAPACITY_BYTES);
+    plan.machine.detect_races = true;
+    let rig = plan.start();
+    let fill = |bytes| -> Vec<u64> {
+        (0..bytes / PAGE_BYTES).map(|_| rig.allocate_and_touch(PAGE_BYTES, A)).collect()
+    };
+    fill(CAPACITY_BYTES).into_iter().for_each(|block| rig.free(block));
+    rig.heap.empty_cache(DEVICE).unwrap();
+    let taken = rig.machine.allocate(0, TAKEN_BYTES).unwrap();
+    let blocks = fill(CAPACITY_BYTES - TAKEN_BYTES);
+    blocks.into_iter().step_by(2).for_each(|block| rig.free(block));
+    let before = rig.usage();
+    rig.allocate_and_touch(TAKEN_BYTES / 2, A);
+    let after = rig.usage();
+    assert_eq!(after.host_waits.explicit, before.host_waits.explicit);
+    assert_eq!(after.count(Call::Release), before.count(Call::Release));
+    rig.machine.free(0, taken).unwrap();
     rig.finish();
 }

@@ -1,4 +1,5 @@
-//! Blocks over the free edges of two extents: the last that is tried before memory counts as short.
+//! Blocks made of all that there is, free edges of extents included: the last that is tried before memory
+//! counts as short.
 //!
 //! An extent moves only while no block lies in it. So what is free beside a block that stays is lost for
 //! large requests, however much it is in all. But an extent may be mapped at two places, and each of its
@@ -69,21 +70,25 @@ struct Pair {
 }
 
 impl Extents {
-    /// Maps a free block of the request's size over edges, if they and all that is whole or may still be
-    /// created are enough.
-    pub(super) fn lay_over_edges(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
+    /// Maps a free block of the request's size at bare addresses, made of all that there is: whole extents,
+    /// what the driver really has left, and edges for what is missing then.
+    pub(super) fn lay_from_all(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
         let Climb { device, lane, block_bytes, .. } = *climb;
-        let is_large = SizeClass::of(block_bytes) == SizeClass::Large;
-        if !is_large || lane.pool() != PoolNumber::COMMON || !Part::Edges.is_in() {
-            return Ok(Outcome::Short);
-        }
-        let mut whole = self.find_free(climb, Reach::Device).free;
+        let class = SizeClass::of(block_bytes);
         let growth = self.growth(climb, Reach::Device);
+        let found = self.find_free(climb, Reach::Device);
+        let mut whole = Vec::from_iter(found.usable_for(class).copied());
         let whole_bytes: u64 = whole.iter().map(|extent| extent.bytes).sum();
-        let most_bytes = whole_bytes.saturating_add(growth.usable_bytes);
-        let between_bytes = self.charged_bytes(block_bytes).min(most_bytes);
-        let edges = lane.lock().free_edges(lane.index, &self.store.extents());
-        if Pair::choose(&edges, block_bytes.saturating_sub(between_bytes)).is_none() {
+        // Perhaps the driver has just refused what seemed to be left.
+        let granule_bytes = self.store.granule_bytes();
+        let left_bytes = device.driver_free_bytes().unwrap_or(u64::MAX).min(growth.usable_bytes);
+        let left_bytes = left_bytes / granule_bytes * granule_bytes;
+        let between_bytes =
+            self.charged_bytes(block_bytes).min(whole_bytes.saturating_add(left_bytes));
+        let edges = lane.lock().free_edges((lane, class), &self.store.extents());
+        let lacking_bytes = block_bytes.saturating_sub(between_bytes);
+        let is_new = whole_bytes > 0 || lacking_bytes > 0;
+        if !is_new || Pair::choose(&edges, lacking_bytes).is_none() {
             return Ok(Outcome::Short);
         }
         whole.sort_unstable_by_key(|extent| (extent.bytes, extent.address));
@@ -92,32 +97,35 @@ impl Extents {
         let new_bytes = between_bytes.saturating_sub(moved_bytes);
         let edge_bytes = block_bytes.saturating_sub(moved_bytes + new_bytes);
         // Meanwhile other threads may have taken what was found.
-        let is_left = new_bytes <= growth.usable_bytes;
-        let Some(pair) = is_left.then(|| self.lend(lane, edge_bytes)).flatten() else {
+        let is_left = new_bytes <= left_bytes;
+        let Some(pair) = is_left.then(|| self.lend((lane, class), edge_bytes)).flatten() else {
             self.bring_back(device, &moved);
             return Ok(Outcome::Overtaken);
         };
-        let sizes = Vec::from_iter(
-            (new_bytes > 0).then(|| growth.extents(new_bytes)).into_iter().flatten(),
-        );
+        let sizes: Vec<u64> = match new_bytes {
+            0 => Vec::new(),
+            bytes => growth.extents(bytes).collect(),
+        };
         let end = pair.end.map(FreeEdge::laid);
         let before = Vec::from_iter(end.into_iter().chain(self.laid_here(lane, &moved)));
         let behind = Vec::from_iter(pair.start.map(FreeEdge::laid));
         let result = self.lay_side_by_side(climb, (&before, &sizes, &behind), None);
-        if matches!(result, Ok(Outcome::More)) {
-            lane.lock().moves.note(moved_bytes);
-            self.note_over_edges(device, lane);
-        } else {
+        if !matches!(result, Ok(Outcome::More)) {
             self.take_back(lane, pair);
             self.bring_back(device, &moved);
+            return result;
+        }
+        lane.lock().moves.note(moved_bytes);
+        if edge_bytes > 0 {
+            self.note_over_edges(device, lane);
         }
         result
     }
 
     /// Takes edges of `bytes` together out of the lane's free blocks.
-    fn lend(&self, lane: &Lane, bytes: u64) -> Option<Pair> {
+    fn lend(&self, (lane, class): (&Lane, SizeClass), bytes: u64) -> Option<Pair> {
         let mut state = lane.lock();
-        let edges = state.free_edges(lane.index, &self.store.extents());
+        let edges = state.free_edges((lane, class), &self.store.extents());
         let pair = Pair::choose(&edges, bytes)?.map(|edge| state.lend(edge));
         lane.count_held(&state.blocks);
         Some(pair)
@@ -179,6 +187,9 @@ impl Pair {
     /// The smallest of `edges` that have `bytes` together, cut to these. Not both of one extent, because it
     /// lends one at a time.
     fn choose(edges: &[FreeEdge], bytes: u64) -> Option<Self> {
+        if bytes == 0 {
+            return Some(Self::default());
+        }
         let is_start = |edge: &&FreeEdge| edge.edge.start == 0;
         let mut starts: Vec<FreeEdge> = edges.iter().filter(is_start).copied().collect();
         starts.sort_unstable_by_key(|edge| edge.edge.bytes());
@@ -226,17 +237,26 @@ impl Pair {
 }
 
 impl LaneState {
-    /// The free edges of extents whose home is in the lane, of the index `lane`.
-    fn free_edges(&self, lane: u32, extents: &ExtentTable) -> Vec<FreeEdge> {
+    /// The free edges of extents whose home is in `lane`, which has this state, for a block of `class`. None
+    /// if it may lend none, and for small blocks, which need no two extents.
+    fn free_edges(
+        &self,
+        (lane, class): (&Lane, SizeClass),
+        extents: &ExtentTable,
+    ) -> Vec<FreeEdge> {
         let mut edges = Vec::new();
+        let is_common = lane.pool() == PoolNumber::COMMON;
+        if class != SizeClass::Large || !is_common || !Part::Edges.is_in() {
+            return edges;
+        }
         self.strategy.visit(&self.blocks, &(1..=u64::MAX), &mut |slot, block| {
-            if block.class != SizeClass::Large {
+            if block.class != class {
                 return;
             }
             let end = block.address + block.bytes;
             for (home, id) in extents.touching(block.address..end) {
                 let is_home = |extent: &&Extent| {
-                    extent.home.is_some_and(|view| (view.lane, view.address) == (lane, home))
+                    extent.home.is_some_and(|view| (view.lane, view.address) == (lane.index, home))
                 };
                 let Some(extent) = extents.get(id).filter(is_home) else { continue };
                 let edge = Edge {

@@ -233,7 +233,7 @@ impl Extents {
         }
         climb.device.make_room(window.bare_bytes);
         let filled = match self.fill(climb, &window, &found, &growth)? {
-            Outcome::Short => self.lay_over_edges(climb)?,
+            Outcome::Short => self.lay_from_all(climb)?,
             filled => filled,
         };
         self.drop_excess_shadows(climb);

@@ -162,8 +162,8 @@ impl Extents {
 fn really_left_bytes(device: DeviceHeap<'_>) -> u64 {
     let device_bytes = device.usable_bytes();
     let left_bytes = device_bytes.saturating_sub(device.ledger.reserved_bytes());
-    if left_bytes >= device_bytes / ASKED_PART || device.may_capture() {
+    if left_bytes >= device_bytes / ASKED_PART {
         return left_bytes;
     }
-    device.driver.memory_info().map_or(left_bytes, |info| left_bytes.min(info.free_bytes))
+    left_bytes.min(device.driver_free_bytes().unwrap_or(u64::MAX))
 }
