@@ -210,7 +210,7 @@ pub(super) struct Extents {
     pub(super) is_finer: bool,
     /// Whether a request was refused although as much was free, in pieces.
     pub(super) was_in_pieces: AtomicBool,
-    /// Whether memory is scarce: hardly any is left, and more lies in pieces (`elastic::scarcity`).
+    /// Whether memory is scarce: hardly any is left, and about as much lies in pieces (`elastic::scarcity`).
     pub(super) is_scarce: AtomicBool,
     /// The addresses reserved in all lanes, in bytes.
     pub(super) area_bytes: AtomicU64,

@@ -1,5 +1,5 @@
-//! A device that a program fills: extents become finer once hardly any memory is left and more lies in
-//! pieces, or once a request was refused for pieces.
+//! A device that a program fills: extents become finer once hardly any memory is left and about as much
+//! lies in pieces, or once a request was refused for pieces.
 
 use genesis::base::StreamHandle;
 use genesis::base::size::{GIB, MIB};

@@ -1,4 +1,4 @@
-//! Memory that becomes *scarce*: hardly any is left of the device, and more lies in pieces.
+//! Memory that becomes *scarce*: hardly any is left of the device, and about as much lies in pieces.
 //!
 //! The free part of an extent that is partly in use cannot be moved. So a device that a program fills may
 //! have as much free as a request needs, and still not serve it. Finer extents leave smaller pieces, but
@@ -6,8 +6,8 @@
 //! nobody knows at its start. So extents become finer once memory is scarce:
 //!
 //! ```text
-//! scarce    once less than device / SCARCE_PART is left, and more lies in pieces than is left, and
-//!           than device / LEAST_PIECES_PART;
+//! scarce    once less than device / SCARCE_PART is left, and more than three quarters of that, and than
+//!           device / LEAST_PIECES_PART, lies in pieces;
 //!           or once a request had to be served over edges (`edges`), or was refused although as much
 //!           was free, in pieces
 //! extent    at most device / FINEST_PART from then on
@@ -53,7 +53,8 @@ impl Extents {
         let device_bytes = device.usable_bytes();
         let left_bytes = really_left_bytes(device);
         if left_bytes < device_bytes / SCARCE_PART
-            && self.bytes_in_pieces(device) > left_bytes.max(device_bytes / LEAST_PIECES_PART)
+            && self.bytes_in_pieces(device)
+                > (left_bytes / 4 * 3).max(device_bytes / LEAST_PIECES_PART)
         {
             self.become_scarce(device);
         }
