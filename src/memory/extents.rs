@@ -82,7 +82,9 @@ pub struct Extent {
     pub home: Option<View>,
     /// Its other views.
     pub shadows: Vec<View>,
-    /// One more, if an edge of it is used there.
+    /// Whether an edge of it is lent, or about to be.
+    pub is_lending: bool,
+    /// One more view, if an edge of it is used there.
     pub loan: Option<Loan>,
     /// How many views the driver is unmapping at the moment; it may still refuse.
     leaving: u32,
@@ -190,6 +192,7 @@ impl ExtentTable {
             is_registered: false,
             home: None,
             shadows: Vec::new(),
+            is_lending: false,
             loan: None,
             leaving: 0,
             origin: None,
@@ -309,7 +312,7 @@ impl ExtentTable {
     pub fn set_aside(&mut self, id: ExtentId) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.is_set_aside = true;
-        debug_assert!(extent.loan.is_none(), "extent {id}");
+        debug_assert!(!extent.is_lending, "extent {id}");
         let was_astray = extent.astray_from();
         if let Some(home) = extent.home.take() {
             extent.shadows.push(View { left_epoch: 0, number: 0, ..home });
@@ -323,7 +326,7 @@ impl ExtentTable {
     /// The home becomes a shadow, left in `epoch` of its lane.
     pub fn leave_home(&mut self, id: ExtentId, epoch: u32) {
         let Some(extent) = self.get_mut(id) else { return };
-        debug_assert!(extent.loan.is_none(), "extent {id}");
+        debug_assert!(!extent.is_lending, "extent {id}");
         let was_astray = extent.astray_from();
         let Some(home) = extent.home.take() else { return };
         let bytes = extent.bytes;

@@ -127,6 +127,7 @@ impl Extents {
         let mut state = lane.lock();
         let edges = state.free_edges((lane, class), &self.store.extents());
         let pair = Pair::choose(&edges, bytes)?.map(|edge| state.lend(edge));
+        pair.edges().for_each(|edge| self.store.extents().set_lending(edge.id, true));
         lane.count_held(&state.blocks);
         Some(pair)
     }
@@ -136,6 +137,7 @@ impl Extents {
         let mut state = lane.lock();
         for edge in pair.edges() {
             state.take_back_edge(edge.slot, edge.epoch);
+            self.store.extents().set_lending(edge.id, false);
         }
         lane.count_held(&state.blocks);
     }
@@ -265,7 +267,7 @@ impl LaneState {
                 };
                 let is_at_end = edge.start > 0 && edge.end == extent.bytes;
                 let is_at_start = edge.start == 0 && edge.end < extent.bytes;
-                if extent.loan.is_none() && (is_at_end || is_at_start) {
+                if !extent.is_lending && (is_at_end || is_at_start) {
                     let (extent_bytes, epoch) = (extent.bytes, block.freed_epoch);
                     edges.push(FreeEdge { id, extent_bytes, home, edge, slot, epoch });
                 }

@@ -1,7 +1,7 @@
 //! Extents of which an edge is lent: its bytes are used through another view than the home.
 //!
 //! ```text
-//! an extent with a loan has a home, is neither at rest nor set aside, and has one loan
+//! an extent with a loan has a home, is neither at rest nor set aside, is lending, and has one loan
 //! loan.view is no shadow;   0 < loan.edge's bytes < the extent's, at its start or at its end
 //! ```
 
@@ -46,6 +46,13 @@ pub struct Loan {
 }
 
 impl ExtentTable {
+    /// Sets whether an edge of the extent is about to be lent: no other one is meanwhile.
+    pub fn set_lending(&mut self, id: ExtentId, is_lending: bool) {
+        if let Some(extent) = self.get_mut(id) {
+            extent.is_lending = is_lending;
+        }
+    }
+
     /// The shadow at `address`, which no blocks have left, becomes the view of the extent's `edge`, for which
     /// the block in `slot` stands at the home.
     pub fn lend(&mut self, id: ExtentId, address: u64, (edge, slot): (Edge, Slot)) {
@@ -54,6 +61,7 @@ impl ExtentTable {
         let position = extent.shadows.iter().position(|view| view.address == address);
         let (Some(position), Some(home)) = (position, extent.home) else { return };
         let view = extent.shadows.swap_remove(position);
+        extent.is_lending = true;
         extent.loan = Some(Loan { view, edge, slot });
         self.shadow_count -= 1;
         self.lent.push(id);
@@ -66,6 +74,7 @@ impl ExtentTable {
     pub fn end_loan(&mut self, id: ExtentId, epoch: u32) -> Option<Loan> {
         let extent = self.get_mut(id)?;
         let loan @ Loan { view, edge, .. } = extent.loan.take()?;
+        extent.is_lending = false;
         let home = extent.home?;
         self.lent.retain(|&lent| lent != id);
         self.events.note(Action::Unmap, view.address + edge.start, edge.bytes());
@@ -88,7 +97,8 @@ impl ExtentTable {
             let is_edge = edge.start == 0 && (1..extent.bytes).contains(&edge.end)
                 || edge.end == extent.bytes && (1..extent.bytes).contains(&edge.start);
             let is_shadow = extent.shadows.iter().any(|other| other.address == view.address);
-            if !is_edge || is_shadow || extent.home.is_none() || !self.lent.contains(&id) {
+            let is_lent = extent.is_lending && self.lent.contains(&id);
+            if !is_edge || is_shadow || extent.home.is_none() || !is_lent {
                 return Err(format!("extent {id} cannot have lent {edge:?} at {view:?}"));
             }
         }
