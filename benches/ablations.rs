@@ -10,47 +10,29 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use genesis::config::ElasticPolicy;
 use genesis::heap::ablation::{Part, leave_out};
-use genesis_replay::gtr;
 use genesis_replay::program::Program;
 use simgpu::Prices;
 use support::host_memory::Counting;
-use support::replay::{DEVICE_BYTES, Replay, recorded, recorded_with_other_sizes};
+use support::replay::{
+    DEVICE_BYTES, MEASURED, Outcome, mean_held, measure, programs_in, recorded,
+    recorded_with_other_sizes,
+};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The recorded programs.
-const PROGRAMS: [&str; 7] = [
-    "bert_large_var",
-    "diffusion_buckets",
-    "fsdp_streams",
-    "gpt2_train",
-    "llama1b_full_var",
-    "llama7b_lora_ckpt",
-    "opt13_recompute_var",
-];
 /// One more, so small that a granule here and there weighs much: it is in no mean.
 const SMALL_PROGRAM: &str = "alternating";
-const WARM_PASSES: usize = 11;
 /// How often the sizes of each program are drawn anew.
 const DRAWS: u64 = 4;
 /// A device with little room, in hundredths of the live peak.
 const LITTLE_ROOM: u64 = 101;
 /// Much driver time for a pass, in milliseconds.
 const MUCH_MS: f64 = 50.0;
-
-/// One program without one part.
-struct Outcome {
-    /// Most held / most live, over all passes.
-    held: f64,
-    /// Driver time of the first pass, and of the others on average, in milliseconds.
-    cold_ms: f64,
-    warm_ms: f64,
-}
 
 fn main() {
     // The one shows at other prices, the other with several threads (benches/lanes.rs).
@@ -63,7 +45,7 @@ fn main() {
     }
 
     let programs: Vec<Program> =
-        PROGRAMS.into_iter().chain([SMALL_PROGRAM]).map(recorded).collect();
+        MEASURED.into_iter().chain([SMALL_PROGRAM]).map(recorded).collect();
     print_head("without");
     for &part in &parts {
         leave_out(part);
@@ -72,7 +54,7 @@ fn main() {
 
     println!("\n| without | held | first pass, ms | a pass, ms | fail on {LITTLE_ROOM} % |");
     println!("|---|---:|---:|---:|---:|");
-    let draws = PROGRAMS.into_iter().flat_map(|name| (1..=DRAWS).map(move |draw| (name, draw)));
+    let draws = MEASURED.into_iter().flat_map(|name| (1..=DRAWS).map(move |draw| (name, draw)));
     let varied: Vec<Program> =
         draws.map(|(name, draw)| recorded_with_other_sizes(name, draw)).collect();
     for &part in &parts {
@@ -96,15 +78,16 @@ fn main() {
 }
 
 fn print_head(rows: &str) {
-    let names = PROGRAMS.into_iter().chain([SMALL_PROGRAM]);
+    let names = MEASURED.into_iter().chain([SMALL_PROGRAM]);
     let names: Vec<&str> = names.map(|name| name.split('_').next().unwrap_or(name)).collect();
     println!("| {rows} | held | first pass, ms | a pass, ms | {} |", names.join(" | "));
     println!("|---|---:|---:|---:|{}", "---:|".repeat(names.len()));
 }
 
 fn print_row(name: &str, programs: &[Program], list: Prices) {
-    let outcomes: Vec<Outcome> = programs.iter().map(|program| measure(program, list)).collect();
-    let held = mean_held(&outcomes[..PROGRAMS.len()]);
+    let outcomes: Vec<Outcome> =
+        programs.iter().map(|program| measure_ample(program, list)).collect();
+    let held = mean_held(&outcomes[..MEASURED.len()]);
     let (cold_ms, warm_ms) = sums_ms(&outcomes);
     let each: Vec<String> = outcomes.iter().map(|outcome| format!("{:.3}", outcome.held)).collect();
     let each = each.join(" | ");
@@ -113,18 +96,14 @@ fn print_row(name: &str, programs: &[Program], list: Prices) {
 
 /// The table of the programs in a folder: also how many take much time in each pass.
 fn print_others(parts: &[Option<Part>], folder: &Path) {
-    let entries = fs::read_dir(folder).expect("the folder of traces can be read");
-    let read = |path: &PathBuf| Program::prepare(&gtr::read_file(path)?);
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    let programs = paths.iter().map(read).collect::<Result<Vec<Program>, _>>();
-    let programs = programs.expect("the folder has traces only");
+    let programs: Vec<Program> =
+        programs_in(folder).into_iter().map(|(_, program)| program).collect();
     println!("| without | held | first pass, ms | a pass, ms | above {MUCH_MS} ms a pass |");
     println!("|---|---:|---:|---:|---:|");
     for &part in parts {
         leave_out(part);
         let outcomes: Vec<Outcome> =
-            programs.iter().map(|program| measure(program, Prices::H100)).collect();
+            programs.iter().map(|program| measure_ample(program, Prices::H100)).collect();
         let (held, (cold_ms, warm_ms)) = (mean_held(&outcomes), sums_ms(&outcomes));
         let slow = outcomes.iter().filter(|outcome| outcome.warm_ms > MUCH_MS).count();
         let (name, count) = (name_of(part), outcomes.len());
@@ -133,8 +112,8 @@ fn print_others(parts: &[Option<Part>], folder: &Path) {
 }
 
 fn print_varied(name: &str, programs: &[Program]) {
-    let measure = |program| measure(program, Prices::H100);
-    let outcomes: Vec<Outcome> = programs.iter().map(measure).collect();
+    let outcomes: Vec<Outcome> =
+        programs.iter().map(|program| measure_ample(program, Prices::H100)).collect();
     let held = mean_held(&outcomes);
     let (cold_ms, warm_ms) = sums_ms(&outcomes);
     let (cold_ms, warm_ms) = (cold_ms / DRAWS as f64, warm_ms / DRAWS as f64);
@@ -143,31 +122,19 @@ fn print_varied(name: &str, programs: &[Program]) {
     println!("| {name} | {held:.3} | {cold_ms:.0} | {warm_ms:.0} | {failed} of {count} |");
 }
 
-fn mean_held(outcomes: &[Outcome]) -> f64 {
-    let logarithms: f64 = outcomes.iter().map(|outcome| outcome.held.ln()).sum();
-    (logarithms / outcomes.len() as f64).exp()
-}
-
 fn sums_ms(outcomes: &[Outcome]) -> (f64, f64) {
     let sum = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum();
     (sum(|outcome| outcome.cold_ms), sum(|outcome| outcome.warm_ms))
 }
 
-fn measure(program: &Program, list: Prices) -> Outcome {
-    let mut replay = Replay::at_prices(program, list, DEVICE_BYTES);
-    let driver_ms = |replay: &Replay<'_>| replay.rig.usage().driver_nanoseconds as f64 / 1e6;
-    replay.passes(1);
-    let cold_ms = driver_ms(&replay);
-    replay.passes(WARM_PASSES);
-    let warm_ms = (driver_ms(&replay) - cold_ms) / WARM_PASSES as f64;
-    let peak_bytes = replay.rig.statistics().reserved_bytes.peak;
-    Outcome { held: peak_bytes as f64 / program.live_peak_bytes as f64, cold_ms, warm_ms }
+/// Twelve passes with ample room.
+fn measure_ample(program: &Program, list: Prices) -> Outcome {
+    measure(program, ElasticPolicy::Balanced, list, DEVICE_BYTES).expect("there is ample room")
 }
 
 fn completes_with_little_room(program: &Program) -> bool {
     let device_bytes = program.live_peak_bytes / 100 * LITTLE_ROOM;
-    let mut replay = Replay::at_prices(program, Prices::H100, device_bytes);
-    (0..=WARM_PASSES).all(|_| replay.pass().is_ok())
+    measure(program, ElasticPolicy::Balanced, Prices::H100, device_bytes).is_some()
 }
 
 fn name_of(part: Option<Part>) -> &'static str {
@@ -181,6 +148,7 @@ fn name_of(part: Option<Part>) -> &'static str {
         Part::IdleStreams => "idle streams without an event",
         Part::FirstCycle => "moving less in the first cycle",
         Part::Restless => "more for restless programs",
+        Part::Packing => "packing without cycles",
         Part::PassOver => "passing over views in use",
         Part::HighestForSmall => "the highest extents for small blocks",
         Part::CoarseLoading => "coarse extents while loading",

@@ -140,7 +140,8 @@ fn streams_that_share_come_to_rest_at_other_prices_too() {
     let program = recorded("fsdp_streams");
     for percent in tier::some_or_all(&[105][..], &[102, 105, 110]) {
         let device_bytes = program.live_peak_bytes / 100 * percent;
-        let mut replay = Replay::at_prices(&program, Prices::B300, device_bytes);
+        let mut replay =
+            Replay::at_prices(&program, ElasticPolicy::Balanced, Prices::B300, device_bytes);
         replay.passes(ELASTIC_WARM_UP_PASSES);
         let memory_calls = replay.rig.statistics().driver_memory_calls;
         replay.passes(2);

@@ -304,6 +304,9 @@ impl DeviceHeap<'_> {
     #[cold]
     fn must_come_home(self, lane: &Lane, state: &mut LaneState) -> bool {
         let is_trough = state.trough.take(lane.counters.live_peak());
+        if is_trough {
+            state.moves.end_cycle();
+        }
         if !self.backing.has_work_at_trough(self, lane, state) {
             return false;
         }

@@ -16,11 +16,18 @@
 //! may hold more instead (`elastic::growth`), and gets a new layout once (`elastic::anew`). It stays
 //! restless, because what it holds by then stays held. (A cumulative sum, as in Page, "Continuous
 //! Inspection Schemes", 1954.)
+//!
+//! A restless program *has no cycles* while it allocates more than CYCLE_PEAKS live peaks without a trough,
+//! as queues do whose entries come and go at random. No layout comes again there, so memory is packed
+//! instead: free blocks before the views of extents that are elsewhere are holes (`strategy::wilderness`),
+//! windows pass over such views (`elastic::window`), and the highest extents move.
 
 /// Moving this part of what is allocated is no excess.
 const USUAL_PART: u64 = 8;
 /// The excess of a restless program is more than so many times the live peak.
 const RESTLESS_PEAKS: u64 = 2;
+/// A restless program that has no cycles has allocated more than so many live peaks since its last trough.
+const CYCLE_PEAKS: u64 = 4;
 
 /// What a lane's requests have moved, in bytes.
 #[derive(Debug, Default)]
@@ -28,7 +35,10 @@ pub(super) struct Moves {
     excess: u64,
     /// What the lane had allocated at the last miss, all blocks so far together.
     allocated: u64,
+    /// The same at the last miss before the last trough.
+    allocated_at_trough: u64,
     is_restless: bool,
+    is_without_cycles: bool,
     /// Whether the lane has its new layout, as a restless one.
     is_laid_anew: bool,
 }
@@ -41,6 +51,14 @@ impl Moves {
         let since = allocated.saturating_sub(self.allocated);
         self.excess = self.excess.saturating_sub(since / USUAL_PART);
         self.allocated = allocated;
+        let since_trough = allocated.saturating_sub(self.allocated_at_trough);
+        let is_long = since_trough > peak.saturating_mul(CYCLE_PEAKS);
+        self.is_without_cycles = self.is_restless && is_long;
+    }
+
+    /// The lane's live memory is at its usual low.
+    pub(super) fn end_cycle(&mut self) {
+        self.allocated_at_trough = self.allocated;
     }
 
     /// Extents of `bytes` were moved for it.
@@ -63,6 +81,11 @@ impl Moves {
     /// Returns true if the lane's program does not come to rest.
     pub(super) fn are_restless(&self) -> bool {
         self.is_restless
+    }
+
+    /// Returns true if the lane's program neither comes to rest nor has cycles.
+    pub(super) fn are_without_cycles(&self) -> bool {
+        self.is_without_cycles
     }
 }
 
@@ -100,6 +123,21 @@ mod tests {
         assert!(moves.need_new_layout() && moves.take_new_layout());
         moves.miss(2 * PEAK, PEAK);
         assert!(!moves.need_new_layout() && moves.are_restless());
+    }
+
+    #[test]
+    fn a_restless_program_has_no_cycles_until_a_trough_comes() {
+        let mut moves = Moves::default();
+        let mut miss = |moves: &mut Moves, peaks: u64| {
+            moves.miss(peaks * PEAK, PEAK);
+            moves.are_without_cycles()
+        };
+        assert!(!miss(&mut moves, 100), "it is not restless");
+        moves.note(100 * PEAK);
+        assert!(miss(&mut moves, 101));
+        moves.end_cycle();
+        assert!(![102, 104, 105].map(|peaks| miss(&mut moves, peaks)).contains(&true));
+        assert!(miss(&mut moves, 106));
     }
 
     #[test]

@@ -26,6 +26,11 @@ impl Elastic {
     pub fn new() -> Self {
         Self::with_rule(ExactCut)
     }
+
+    /// See [`super::Strategy::expect_views`].
+    pub fn expect_views(&mut self, do_return: bool) {
+        self.large_list().expect_views(do_return);
+    }
 }
 
 impl CutRule for ExactCut {

@@ -114,6 +114,11 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
         Self { small: Class::new(), large: Class::new(), rule }
     }
 
+    /// The large free blocks.
+    pub(super) fn large_list(&mut self) -> &mut L {
+        &mut self.large.list
+    }
+
     /// The rule by which blocks are cut.
     pub(super) fn rule(&self) -> &R {
         &self.rule

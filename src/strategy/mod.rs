@@ -153,6 +153,14 @@ impl Strategy {
         }
     }
 
+    /// From now on, the memory of views that blocks have left is expected to come back to them, or not:
+    /// only Elastic has such views.
+    pub fn expect_views(&mut self, do_return: bool) {
+        if let Self::Elastic(elastic) = self {
+            elastic.expect_views(do_return);
+        }
+    }
+
     /// Takes in a block, which becomes free and may be joined with its neighbours.
     pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
         self.give_of(blocks.get(slot).class, blocks, slot);

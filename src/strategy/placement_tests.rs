@@ -265,6 +265,30 @@ fn a_hole_is_filled_before_new_memory_is_used() {
     assert_eq!(pair.blocks.get(pair.live[1]).address, START);
 }
 
+/// If nobody waits for a view, a free block before it is a hole.
+#[test]
+fn the_wilderness_ends_where_no_view_returns() {
+    for do_return in [true, false] {
+        let mut pair = wilderness_last();
+        pair.tested.expect_views(do_return);
+        pair.add_area(GIB);
+        pair.fill(START, 0, 100 * MIB);
+        for bytes in [20 * MIB, 10 * MIB, 10 * MIB, 40 * MIB, 20 * MIB] {
+            pair.allocate(bytes);
+        }
+        let [before, view, _, hole, _] = pair.live[..] else { panic!("five blocks") };
+        pair.blocks.turn(view, State::Shadow);
+        if do_return {
+            pair.bare.insert(pair.blocks.get(view).address, view);
+        }
+        pair.free(before);
+        pair.free(hole);
+        pair.allocate(20 * MIB);
+        let lowest = if do_return { START + 40 * MIB } else { START };
+        assert_eq!(pair.blocks.get(pair.live[5]).address, lowest);
+    }
+}
+
 #[test]
 fn sizes_beyond_four_bytes_of_units_are_told_apart() {
     let mut pair = first_fit();

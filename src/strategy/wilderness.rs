@@ -6,6 +6,9 @@
 //! the next cycle all that memory is there, and it is the largest. Taken last, it serves the same
 //! requests each time.
 //!
+//! Where a program has no cycles (`heap::moves`) nobody waits for views to come back. A free block before
+//! one is a hole there, like all others.
+//!
 //! ```text
 //! a block with the bin WILD    is in the wilderness, by address     (FirstFit)
 //! every other                  is among the rest, by size           (BestFit)
@@ -39,11 +42,32 @@ pub fn forget_wilderness(is_forgotten: bool) {
 pub struct WildernessLast {
     rest: BestFit,
     wilderness: FirstFit,
+    /// Whether the memory of views that blocks have left comes back to them.
+    do_views_return: bool,
+}
+
+impl WildernessLast {
+    /// See [`super::Strategy::expect_views`].
+    pub(super) fn expect_views(&mut self, do_return: bool) {
+        self.do_views_return = do_return;
+    }
+
+    /// Returns true if the block in `slot`, which comes here, is in the wilderness.
+    #[inline(always)]
+    fn is_wild(&self, blocks: &BlockTable, slot: Slot) -> bool {
+        let after = blocks.get(slot).after;
+        let may_grow = |state| match state {
+            State::Unmapped | State::Claimed => true,
+            State::Shadow => self.do_views_return,
+            _ => false,
+        };
+        after != NO_SLOT && may_grow(blocks.get(after).state) && !LIKE_OTHERS.is(0)
+    }
 }
 
 impl FreeList for WildernessLast {
     fn new() -> Self {
-        Self { rest: BestFit::new(), wilderness: FirstFit::new() }
+        Self { rest: BestFit::new(), wilderness: FirstFit::new(), do_views_return: true }
     }
 
     /// The smallest block of at least `bytes` outside of the wilderness, or else the lowest in it.
@@ -54,7 +78,7 @@ impl FreeList for WildernessLast {
 
     #[inline(always)]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        if has_no_memory_behind(blocks, slot) {
+        if self.is_wild(blocks, slot) {
             blocks.get_mut(slot).bin = WILD;
             self.wilderness.insert(blocks, slot);
         } else {
@@ -81,7 +105,7 @@ impl FreeList for WildernessLast {
     fn replace(&mut self, blocks: &mut BlockTable, was: (Slot, u64), by: Slot) {
         self.wilderness.replace(blocks, was, by);
         blocks.get_mut(by).bin = WILD;
-        if !has_no_memory_behind(blocks, by) {
+        if !self.is_wild(blocks, by) {
             // New memory has filled the bare addresses behind it.
             self.remove(blocks, by);
             self.insert(blocks, by);
@@ -117,11 +141,4 @@ impl FreeList for WildernessLast {
         }
         Ok(self.rest.validate(blocks)? + self.wilderness.validate(blocks)?)
     }
-}
-
-#[inline(always)]
-fn has_no_memory_behind(blocks: &BlockTable, slot: Slot) -> bool {
-    let after = blocks.get(slot).after;
-    let is_without = |state| matches!(state, State::Unmapped | State::Claimed | State::Shadow);
-    after != NO_SLOT && is_without(blocks.get(after).state) && !LIKE_OTHERS.is(0)
 }

@@ -1,6 +1,7 @@
 //! Recorded programs, replayed on a heap in this process.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use genesis::base::size::GIB;
 use genesis::base::{DeviceOrdinal, Error, StreamHandle};
@@ -18,6 +19,18 @@ use super::{A, Plan, Rig, Subject};
 pub const DEVICE_BYTES: u64 = 1024 * GIB;
 /// After so many passes a program's heap has all it needs.
 const WARM_UP_PASSES: usize = 4;
+/// So many passes of a program are measured.
+pub const MEASURED_PASSES: u32 = 12;
+/// The recorded programs but alternating, which is so small that a granule here and there weighs much.
+pub const MEASURED: [&str; 7] = [
+    "bert_large_var",
+    "diffusion_buckets",
+    "fsdp_streams",
+    "gpt2_train",
+    "llama1b_full_var",
+    "llama7b_lora_ckpt",
+    "opt13_recompute_var",
+];
 
 /// The recorded program `name`.
 pub fn recorded(name: &str) -> Program {
@@ -32,6 +45,54 @@ pub fn recorded_with_other_sizes(name: &str, seed: u64) -> Program {
 fn records_of(name: &str) -> Vec<Record> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.gtr.zst"));
     gtr::read_file(&path).unwrap()
+}
+
+/// The programs of a folder of traces, with their names.
+pub fn programs_in(folder: &Path) -> Vec<(String, Program)> {
+    let entries = fs::read_dir(folder).expect("the folder of traces can be read");
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let program = gtr::read_file(&path).and_then(|records| Program::prepare(&records));
+        (path.display().to_string(), program.expect("the folder has traces only"))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// What came of [`MEASURED_PASSES`] passes of a program.
+pub struct Outcome {
+    /// Most held / most live, over all passes.
+    pub held: f64,
+    /// Driver time of the first pass, in milliseconds.
+    pub cold_ms: f64,
+    /// That of the others on average.
+    pub warm_ms: f64,
+}
+
+/// Measures `program` under Elastic's policy `policy`, on devices of `device_bytes` at the prices of
+/// `list`; `None` if a request is refused.
+pub fn measure(
+    program: &Program,
+    policy: ElasticPolicy,
+    list: Prices,
+    device_bytes: u64,
+) -> Option<Outcome> {
+    let mut replay = Replay::at_prices(program, policy, list, device_bytes);
+    let driver_ms = |replay: &Replay<'_>| replay.rig.usage().driver_nanoseconds as f64 / 1e6;
+    replay.pass().ok()?;
+    let cold_ms = driver_ms(&replay);
+    (1..MEASURED_PASSES).try_for_each(|_| replay.pass().ok())?;
+    let warm_ms = (driver_ms(&replay) - cold_ms) / f64::from(MEASURED_PASSES - 1);
+    let held_bytes = replay.rig.statistics().reserved_bytes.peak;
+    Some(Outcome { held: held_bytes as f64 / program.live_peak_bytes as f64, cold_ms, warm_ms })
+}
+
+/// The geometric mean of what is held.
+pub fn mean_held<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> f64 {
+    let (count, logarithms) = outcomes
+        .into_iter()
+        .fold((0.0, 0.0), |(count, sum), outcome| (count + 1.0, sum + outcome.held.ln()));
+    f64::exp(logarithms / count)
 }
 
 /// A heap over devices with addresses only, whose work completes at once.
@@ -90,11 +151,19 @@ impl<'a> Replay<'a> {
         Self { program, rig, pointers: vec![0; program.slot_count] }
     }
 
-    /// The same under Elastic, on devices of `device_bytes` at the prices of `list`. Like PyTorch's,
-    /// its streams are never destroyed, so nobody asks for their numbers.
-    pub fn at_prices(program: &'a Program, list: Prices, device_bytes: u64) -> Self {
-        let mut plan = plan_on(PoolType::Elastic, program.device_count, device_bytes)
-            .set(|settings| settings.stream_ids = StreamIds::Off);
+    /// The same at the prices of `list`. Like PyTorch's, its streams are never destroyed, so nobody asks
+    /// for their numbers.
+    pub fn at_prices(
+        program: &'a Program,
+        policy: ElasticPolicy,
+        list: Prices,
+        device_bytes: u64,
+    ) -> Self {
+        let plan = plan_on(PoolType::Elastic, program.device_count, device_bytes);
+        let mut plan = plan.set(|settings| {
+            settings.elastic_policy = policy;
+            settings.stream_ids = StreamIds::Off;
+        });
         plan.machine.costs = list.table();
         Self { program, rig: start(plan), pointers: vec![0; program.slot_count] }
     }

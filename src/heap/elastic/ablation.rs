@@ -27,6 +27,8 @@ pub enum Part {
     FirstCycle,
     /// Restless programs get more memory and a new layout.
     Restless,
+    /// Restless programs without cycles are packed.
+    Packing,
     /// Views whose extents are in use are passed over where memory would exceed the limit.
     PassOver,
     /// Small blocks take the highest free extents.
@@ -48,7 +50,7 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Wilderness,
         Self::ReturnHome,
         Self::Recall,
@@ -57,6 +59,7 @@ impl Part {
         Self::IdleStreams,
         Self::FirstCycle,
         Self::Restless,
+        Self::Packing,
         Self::PassOver,
         Self::HighestForSmall,
         Self::CoarseLoading,

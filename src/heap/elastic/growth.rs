@@ -134,6 +134,8 @@ pub(super) struct Growth {
     pub(super) early_room_bytes: u64,
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
+    /// Whether the lane's memory is packed, because its program has no cycles (`heap::moves`).
+    pub(super) is_packing: bool,
     cut: Cut,
     granule_bytes: u64,
 }
@@ -155,8 +157,9 @@ struct Slack {
     bytes: u64,
     /// Before extents are taken out of larger free blocks.
     early_bytes: u64,
-    /// Whether the lane is restless.
+    /// Whether the lane is restless, and whether it also has no cycles.
     is_restless: bool,
+    is_packing: bool,
 }
 
 /// What may still be created.
@@ -228,6 +231,7 @@ impl Extents {
             room_bytes: usable(room_bytes(slack.bytes)),
             early_room_bytes: usable(room_bytes(slack.early_bytes)),
             usable_bytes: usable(usable_bytes),
+            is_packing: slack.is_packing,
             cut: match SizeClass::of(climb.block_bytes) {
                 SizeClass::Small => self.small_cut(climb, room),
                 SizeClass::Large => self.large_cut(device, room, peak_bytes),
@@ -249,12 +253,14 @@ impl Extents {
         let least_bytes = LEAST_SLACK_BYTES.min(climb.device.usable_bytes() / LEAST_SLACK_PART);
         let at_least = |part: u64| least_bytes.max(peak_bytes / part);
         let usual_bytes = at_least(bounds.slack_part);
-        let (is_first_cycle, is_peak_rising, is_restless) = {
-            let LaneState { trough, moves, .. } = &mut *climb.lane.lock();
+        let (is_first_cycle, is_peak_rising, is_restless, is_packing) = {
+            let LaneState { trough, moves, strategy, .. } = &mut *climb.lane.lock();
             if Part::Restless.is_in() {
                 moves.miss(climb.lane.counters.allocated_total(), peak_bytes);
             }
-            (trough.is_first_cycle(), trough.is_peak_rising(), moves.are_restless())
+            let is_packing = moves.are_without_cycles() && Part::Packing.is_in();
+            strategy.expect_views(!is_packing);
+            (trough.is_first_cycle(), trough.is_peak_rising(), moves.are_restless(), is_packing)
         };
         let is_early = Part::FirstCycle.is_in() && is_first_cycle && climb.raises_live_peak(reach);
         let early_bytes = if is_restless {
@@ -265,7 +271,7 @@ impl Extents {
             usual_bytes
         };
         let bytes = if is_peak_rising || is_restless { early_bytes } else { usual_bytes };
-        Slack { bytes, early_bytes, is_restless }
+        Slack { bytes, early_bytes, is_restless, is_packing }
     }
 
     /// How memory for small blocks is cut, where there is `room`.

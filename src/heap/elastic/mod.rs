@@ -241,7 +241,7 @@ impl Extents {
     }
 
     /// The cheapest window. It passes over views whose extents are in use only if more than the
-    /// limit would otherwise be held.
+    /// limit would otherwise be held. Where memory is packed, it does whenever something must be created.
     fn choose_window(&self, climb: &Climb<'_>, found: &Found, growth: &Growth) -> Option<Window> {
         let find = |state: &LaneState, walls: Walls<'_>| {
             state.find_window(&Wanted {
@@ -258,7 +258,9 @@ impl Extents {
             bare_bytes => bare_bytes.saturating_sub(self.bytes_outside(climb, window, found)),
         };
         let least_bytes = created_bytes(&window);
-        if least_bytes <= growth.room_bytes {
+        let (room_bytes, gain_bytes) =
+            if growth.is_packing { (0, 0) } else { (growth.room_bytes, 1) };
+        if least_bytes <= room_bytes {
             return Some(window);
         }
         if !climb.lane.pool().is_private() {
@@ -268,8 +270,9 @@ impl Extents {
             return Some(window);
         }
         let other = find(&climb.lane.lock(), Walls::ViewsInUse(&self.store.extents()));
-        let is_better =
-            |other: &Window| created_bytes(other) < least_bytes && self.clear(climb, other);
+        let is_better = |other: &Window| {
+            created_bytes(other) + gain_bytes <= least_bytes && self.clear(climb, other)
+        };
         other.filter(is_better).or(Some(window))
     }
 
@@ -313,9 +316,10 @@ impl Extents {
                 }
             }
             // Small blocks take those that large blocks need least often, which lie highest: in the
-            // next cycle they are probably free again, and come back without a call.
+            // next cycle they are probably free again, and come back without a call. Without cycles
+            // memory is packed toward the lowest addresses.
             let is_small = SizeClass::of(climb.block_bytes) == SizeClass::Small;
-            let is_highest = is_small && HighestForSmall.is_in();
+            let is_highest = is_small && HighestForSmall.is_in() || growth.is_packing;
             let order = |address: u64| if is_highest { u64::MAX - address } else { address };
             candidates.sort_unstable_by_key(|extent| (extent.bytes, order(extent.address)));
         }

@@ -9,8 +9,8 @@
 //! | bare | addresses without a view | 4 a byte: it must be mapped |
 //!
 //! All else is a wall: live blocks, and views whose extents are in use. A window may begin and end
-//! inside a bare part, at a granule. The cheapest wins, and of equal ones the first. So holes are
-//! filled before memory is added at the *frontier*, the bare end of an area.
+//! inside a bare part, at a granule. The cheapest wins, of equal ones that of which the least is left
+//! over, and of these the first. So holes are filled before memory is added at the *frontier*, the bare end of an area.
 //!
 //! A window without bare parts costs nothing at all: no call of the driver. Of several the first
 //! wins, which is mostly the oldest, because new views are laid at the frontier. So a program that
@@ -20,7 +20,9 @@
 //!
 //! Views whose extents are in use are walls because a program that repeats itself comes back to
 //! them. Mapping over them would break up one layout for another. It is done only if more than the
-//! limit would otherwise be held ([`Walls::ViewsInUse`]): the views are then unmapped.
+//! limit would otherwise be held ([`Walls::ViewsInUse`]): the views are then unmapped. Where a program has
+//! no cycles (`heap::moves`) there is no layout to keep, and blocks that stay would be scattered, one behind
+//! each hole whose extents have moved on. So it is done there whenever memory must be created all the same.
 
 use super::super::lane::LaneState;
 use super::ablation::Part::{OldestFirst, Recall};
@@ -124,7 +126,7 @@ impl LaneState {
                     Some(part) => search.add(part),
                     None => search.end_chain(),
                 }
-                if search.least_cost == 0 {
+                if search.least_cost == NOTHING {
                     return search.best;
                 }
                 slot = block.after;
@@ -173,9 +175,15 @@ struct Search<'a> {
     chain: Vec<Part>,
     /// The sums up to the end of each part of the chain.
     ends: Vec<Sums>,
-    least_cost: u64,
+    least_cost: Cost,
     best: Option<Window>,
 }
+
+/// What a window costs, and how many bytes of it are left over.
+type Cost = (u64, u64);
+
+/// Without bare parts the first window wins, whatever is left over.
+const NOTHING: Cost = (0, 0);
 
 /// Bytes of a run of parts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -198,7 +206,7 @@ impl Sums {
 impl<'a> Search<'a> {
     fn new(wanted: &'a Wanted<'a>) -> Self {
         let (chain, ends) = (Vec::with_capacity(USUAL_PARTS), Vec::with_capacity(USUAL_PARTS));
-        Self { wanted, chain, ends, least_cost: u64::MAX, best: None }
+        Self { wanted, chain, ends, least_cost: (u64::MAX, 0), best: None }
     }
 
     #[inline]
@@ -252,7 +260,7 @@ impl<'a> Search<'a> {
                     break;
                 }
             }
-            if self.least_cost == 0 {
+            if self.least_cost == NOTHING {
                 break;
             }
             before = self.ends[first];
@@ -274,8 +282,11 @@ impl<'a> Search<'a> {
         let start_cut_bytes = if first < last { cut(&self.chain[first]) } else { 0 };
         let bare_bytes = sums.bare - end_cut_bytes - start_cut_bytes;
         let cost = match bare_bytes {
-            0 if OldestFirst.is_in() => 0,
-            _ => BARE_COST * bare_bytes + sums.shadow,
+            0 if OldestFirst.is_in() => NOTHING,
+            _ => {
+                let rest_bytes = sums.all - self.wanted.bytes - end_cut_bytes - start_cut_bytes;
+                (BARE_COST * bare_bytes + sums.shadow, rest_bytes)
+            }
         };
         if cost >= self.least_cost {
             return;
