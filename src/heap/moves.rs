@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_restless_program_has_no_cycles_until_a_trough_comes() {
         let mut moves = Moves::default();
-        let mut miss = |moves: &mut Moves, peaks: u64| {
+        let miss = |moves: &mut Moves, peaks: u64| {
             moves.miss(peaks * PEAK, PEAK);
             moves.are_without_cycles()
         };

@@ -26,7 +26,7 @@
 mod left;
 mod loans;
 
-pub use loans::{Edge, Loan};
+pub use loans::{Edge, Lending, Loan};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -82,10 +82,8 @@ pub struct Extent {
     pub home: Option<View>,
     /// Its other views.
     pub shadows: Vec<View>,
-    /// Whether an edge of it is lent, or about to be.
-    pub is_lending: bool,
-    /// One more view, if an edge of it is used there.
-    pub loan: Option<Loan>,
+    /// Whether it has one more view, where an edge of it is used.
+    pub lending: Lending,
     /// How many views the driver is unmapping at the moment; it may still refuse.
     leaving: u32,
     /// Where it comes home to, the lane and the address, while it is mapped there: mostly its first home.
@@ -97,7 +95,7 @@ pub struct Extent {
 impl Extent {
     /// All its views.
     pub fn views(&self) -> impl Iterator<Item = &View> {
-        let lent = self.loan.as_ref().map(|loan| &loan.view);
+        let lent = self.lending.loan().map(|loan| &loan.view);
         self.shadows.iter().chain(&self.home).chain(lent)
     }
 
@@ -192,8 +190,7 @@ impl ExtentTable {
             is_registered: false,
             home: None,
             shadows: Vec::new(),
-            is_lending: false,
-            loan: None,
+            lending: Lending::No,
             leaving: 0,
             origin: None,
             is_set_aside: false,
@@ -312,7 +309,7 @@ impl ExtentTable {
     pub fn set_aside(&mut self, id: ExtentId) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.is_set_aside = true;
-        debug_assert!(!extent.is_lending, "extent {id}");
+        debug_assert_eq!(extent.lending, Lending::No, "extent {id}");
         let was_astray = extent.astray_from();
         if let Some(home) = extent.home.take() {
             extent.shadows.push(View { left_epoch: 0, number: 0, ..home });
@@ -326,7 +323,7 @@ impl ExtentTable {
     /// The home becomes a shadow, left in `epoch` of its lane.
     pub fn leave_home(&mut self, id: ExtentId, epoch: u32) {
         let Some(extent) = self.get_mut(id) else { return };
-        debug_assert!(!extent.is_lending, "extent {id}");
+        debug_assert_eq!(extent.lending, Lending::No, "extent {id}");
         let was_astray = extent.astray_from();
         let Some(home) = extent.home.take() else { return };
         let bytes = extent.bytes;

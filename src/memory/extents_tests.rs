@@ -143,8 +143,9 @@ fn strays_are_known_by_where_they_first_lived() {
 fn an_edge_is_used_through_another_view_until_its_loan_ends() {
     let (mut extents, [_, large]) = pair();
     let edge = Edge { start: 6144, end: 8192 };
+    extents.begin_lending(large);
     extents.lend(large, 0x21_0000, (edge, 7));
-    let loan = extents.get(large).and_then(|extent| extent.loan).unwrap();
+    let loan = *extents.get(large).and_then(|extent| extent.lending.loan()).unwrap();
     assert_eq!((loan.view.address, loan.edge, loan.slot), (0x21_0000, edge, 7));
     assert_eq!((extents.lent(), extents.shadow_count()), (&[large][..], 1));
     assert_eq!(extents.get(large).unwrap().views().count(), 2);
@@ -182,9 +183,11 @@ fn what_is_broken_is_named() {
         ("bytes rest", |extents, _| _ = extents.resting_bytes.fetch_add(1, Relaxed)),
         ("extents recorded", |extents, _| extents.count += 1),
         ("cannot have lent", |extents, id| {
+            extents.begin_lending(id);
             extents.lend(id, 0x11_0000, (Edge { start: 512, end: 1024 }, 7));
         }),
         ("edges are lent", |extents, id| {
+            extents.begin_lending(id);
             extents.lend(id, 0x11_0000, (Edge { start: 0, end: 512 }, 7));
             extents.lent.push(id);
         }),

@@ -16,7 +16,7 @@ pub use blocks::{Block, BlockTable, Segment, State};
 pub use communication::{Communication, Registrar};
 pub use directory::{Directory, NO_SLOT, Slot};
 pub use extent_store::ExtentStore;
-pub use extents::{Edge, Extent, ExtentId, ExtentTable, Loan, View};
+pub use extents::{Edge, Extent, ExtentId, ExtentTable, Lending, Loan, View};
 pub use ledger::{Ledger, Refusal};
 pub use neighbours::{Neighbour, Neighbours, Taken, Wanted};
 pub use segment_store::{SegmentSource, SegmentStore};

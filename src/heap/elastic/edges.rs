@@ -37,7 +37,7 @@ use super::area::Laid;
 use super::gather::choose;
 use super::household::Reach;
 use crate::base::size::SizeClass;
-use crate::memory::{Edge, Extent, ExtentId, ExtentTable, Loan, NO_SLOT, Slot, State};
+use crate::memory::{Edge, Extent, ExtentId, ExtentTable, Lending, Loan, NO_SLOT, Slot, State};
 
 /// Which edges return to their homes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Extents {
         let mut state = lane.lock();
         let edges = state.free_edges((lane, class), &self.store.extents());
         let pair = Pair::choose(&edges, bytes)?.map(|edge| state.lend(edge));
-        pair.edges().for_each(|edge| self.store.extents().set_lending(edge.id, true));
+        pair.edges().for_each(|edge| self.store.extents().begin_lending(edge.id));
         lane.count_held(&state.blocks);
         Some(pair)
     }
@@ -137,7 +137,7 @@ impl Extents {
         let mut state = lane.lock();
         for edge in pair.edges() {
             state.take_back_edge(edge.slot, edge.epoch);
-            self.store.extents().set_lending(edge.id, false);
+            self.store.extents().give_up_lending(edge.id);
         }
         lane.count_held(&state.blocks);
     }
@@ -156,7 +156,7 @@ impl Extents {
         for id in extents.lent().to_vec() {
             let of_lane = extents.get(id).and_then(|extent| {
                 let home = extent.home.filter(|home| home.lane == lane.index)?;
-                Some((home.address, extent.bytes, extent.loan?))
+                Some((home.address, extent.bytes, *extent.lending.loan()?))
             });
             let Some((home, bytes, Loan { view, edge, slot: lent })) = of_lane else { continue };
             let rest = edge.rest(bytes);
@@ -267,7 +267,7 @@ impl LaneState {
                 };
                 let is_at_end = edge.start > 0 && edge.end == extent.bytes;
                 let is_at_start = edge.start == 0 && edge.end < extent.bytes;
-                if !extent.is_lending && (is_at_end || is_at_start) {
+                if extent.lending == Lending::No && (is_at_end || is_at_start) {
                     let (extent_bytes, epoch) = (extent.bytes, block.freed_epoch);
                     edges.push(FreeEdge { id, extent_bytes, home, edge, slot, epoch });
                 }

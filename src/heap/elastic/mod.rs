@@ -12,19 +12,21 @@
 //!    that repeats itself it is mostly known ([`known`]), and not searched for.
 //! 2. **Recall** ([`gather`]). The extents of its remembered views come back to them. This is
 //!    bookkeeping only; if nothing of the window is bare, the request is served.
-//! 3. **Gather or grow** ([`gather`], [`growth`]). While the device holds less than its limit (the
-//!    live peak and a slack of 2 %), new extents fill the bare parts. Above that, wholly free
-//!    extents from elsewhere are mapped there: the lane's own, and other lanes' behind their
-//!    fences. New ones make up what is still missing. In a lane's first cycle little is moved,
-//!    because nobody knows yet how much the program will need. If all of it is not enough, free edges
-//!    of extents that are partly in use are mapped there, too ([`edges`]).
-//! 4. **Forget** ([`give_back`]). The view that an extent has left stays mapped, as a *shadow*. If
-//!    there are too many, the oldest are unmapped.
+//! 3. **Gather** ([`gather`]). If the device holds its limit (the live peak and a slack of 2 %), wholly
+//!    free extents from elsewhere are mapped into the bare parts: the lane's own, and other lanes'
+//!    behind their fences. In a lane's first cycle little is moved, because nobody knows yet how much
+//!    the program will need.
+//! 4. **Grow** ([`growth`]). New extents fill the bare parts that are left.
+//! 5. **Edges** ([`edges`]). If all of that is not enough, free edges of extents that are partly in use
+//!    are mapped, too.
+//!
+//! The view that an extent has left stays mapped, as a *shadow*. If there are too many, the oldest are
+//! unmapped ([`give_back`]).
 //!
 //! When a lane's live memory has fallen to its usual low, its extents return to their first homes
 //! (`heap::trough`). So a program that repeats itself finds in each cycle what it found in the last
 //! one, and needs no more driver calls. One that does not (`heap::moves`) gets more memory and a new
-//! layout ([`anew`]). One that fills the device gets finer extents ([`scarcity`]).
+//! layout ([`anew`]), or is packed. One that fills the device gets finer extents ([`scarcity`]).
 //!
 //! *Siblings* are the other lanes of the device, except those of private pools. Memory of a private
 //! pool is never moved, because a captured graph holds its addresses.
@@ -193,7 +195,7 @@ impl Extents {
         Ok(None)
     }
 
-    /// Brings the lane more free memory: steps 1 to 4.
+    /// Brings the lane more free memory: steps 1 to 5.
     fn extend(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
         if climb.block_bytes > climb.device.usable_bytes() {
             climb.make_pool_room(climb.block_bytes)?;
@@ -387,14 +389,14 @@ impl Extents {
         let lane_of = |index: u32| device.heap.lanes.get(index);
         for (id, extent) in &homes {
             if let Some(home) = extent.home {
-                let lent = extent.loan.map(|loan| loan.edge);
+                let lent = extent.lending.loan().map(|loan| loan.edge);
                 let is_at_home = lane_of(home.lane)
                     .is_some_and(|lane| lane.lock().has_blocks(home.address, extent, lent));
                 if !is_at_home {
                     return Err(named(format!("extent {id} has no blocks at {:#x}", home.address)));
                 }
             }
-            if let Some(Loan { view, edge, .. }) = extent.loan {
+            if let Some(&Loan { view, edge, .. }) = extent.lending.loan() {
                 let rest = Some(edge.rest(extent.bytes));
                 let is_lent = lane_of(view.lane)
                     .is_some_and(|lane| lane.lock().has_blocks(view.address, extent, rest));

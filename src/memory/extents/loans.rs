@@ -1,7 +1,7 @@
 //! Extents of which an edge is lent: its bytes are used through another view than the home.
 //!
 //! ```text
-//! an extent with a loan has a home, is neither at rest nor set aside, is lending, and has one loan
+//! an extent that has lent an edge has a home, and is neither at rest nor set aside
 //! loan.view is no shadow;   0 < loan.edge's bytes < the extent's, at its start or at its end
 //! ```
 
@@ -45,11 +45,42 @@ pub struct Loan {
     pub slot: Slot,
 }
 
+/// Whether an edge of an extent is used elsewhere. It lends one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lending {
+    /// None is.
+    No,
+    /// One is about to be.
+    Begun,
+    /// One is.
+    Lent(Loan),
+}
+
+impl Lending {
+    /// The loan, if there is one.
+    pub fn loan(&self) -> Option<&Loan> {
+        match self {
+            Self::Lent(loan) => Some(loan),
+            Self::No | Self::Begun => None,
+        }
+    }
+}
+
 impl ExtentTable {
-    /// Sets whether an edge of the extent is about to be lent: no other one is meanwhile.
-    pub fn set_lending(&mut self, id: ExtentId, is_lending: bool) {
+    /// An edge of the extent is about to be lent.
+    pub fn begin_lending(&mut self, id: ExtentId) {
+        self.change_lending(id, (Lending::No, Lending::Begun));
+    }
+
+    /// It is not lent after all.
+    pub fn give_up_lending(&mut self, id: ExtentId) {
+        self.change_lending(id, (Lending::Begun, Lending::No));
+    }
+
+    fn change_lending(&mut self, id: ExtentId, (before, after): (Lending, Lending)) {
         if let Some(extent) = self.get_mut(id) {
-            extent.is_lending = is_lending;
+            debug_assert_eq!(extent.lending, before, "extent {id}");
+            extent.lending = after;
         }
     }
 
@@ -57,12 +88,11 @@ impl ExtentTable {
     /// the block in `slot` stands at the home.
     pub fn lend(&mut self, id: ExtentId, address: u64, (edge, slot): (Edge, Slot)) {
         let Some(extent) = self.get_mut(id) else { return };
-        debug_assert!(extent.home.is_some() && extent.loan.is_none(), "extent {id}");
+        debug_assert_eq!(extent.lending, Lending::Begun, "extent {id}");
         let position = extent.shadows.iter().position(|view| view.address == address);
         let (Some(position), Some(home)) = (position, extent.home) else { return };
         let view = extent.shadows.swap_remove(position);
-        extent.is_lending = true;
-        extent.loan = Some(Loan { view, edge, slot });
+        extent.lending = Lending::Lent(Loan { view, edge, slot });
         self.shadow_count -= 1;
         self.lent.push(id);
         self.events.note(Action::Unmap, home.address + edge.start, edge.bytes());
@@ -73,9 +103,9 @@ impl ExtentTable {
     /// of its lane.
     pub fn end_loan(&mut self, id: ExtentId, epoch: u32) -> Option<Loan> {
         let extent = self.get_mut(id)?;
-        let loan @ Loan { view, edge, .. } = extent.loan.take()?;
-        extent.is_lending = false;
-        let home = extent.home?;
+        let (home, loan) = (extent.home?, *extent.lending.loan()?);
+        let Loan { view, edge, .. } = loan;
+        extent.lending = Lending::No;
         self.lent.retain(|&lent| lent != id);
         self.events.note(Action::Unmap, view.address + edge.start, edge.bytes());
         self.events.note(Action::Map, home.address + edge.start, edge.bytes());
@@ -92,13 +122,12 @@ impl ExtentTable {
     pub(super) fn validate_loans(&self) -> Result<(), String> {
         let mut count = 0;
         for (id, extent) in self.iter() {
-            let Some(Loan { view, edge, .. }) = extent.loan else { continue };
+            let Some(Loan { view, edge, .. }) = extent.lending.loan() else { continue };
             count += 1;
             let is_edge = edge.start == 0 && (1..extent.bytes).contains(&edge.end)
                 || edge.end == extent.bytes && (1..extent.bytes).contains(&edge.start);
             let is_shadow = extent.shadows.iter().any(|other| other.address == view.address);
-            let is_lent = extent.is_lending && self.lent.contains(&id);
-            if !is_edge || is_shadow || extent.home.is_none() || !is_lent {
+            if !is_edge || is_shadow || extent.home.is_none() || !self.lent.contains(&id) {
                 return Err(format!("extent {id} cannot have lent {edge:?} at {view:?}"));
             }
         }
