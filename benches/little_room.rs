@@ -73,7 +73,8 @@ fn main() {
         print_room(room, &outcomes);
     }
     println!(
-        "\n{} policy; held: the geometric mean, times: sums, of the programs that complete {MEASURED_PASSES} passes",
+        "\n{} policy; held: the geometric mean, times: sums, of the programs that complete \
+         {MEASURED_PASSES} passes",
         options.policy.name()
     );
 }
@@ -102,7 +103,8 @@ fn print_program(name: &str, room: f64, outcome: Option<&Outcome>) {
     match outcome {
         None => println!("{name} on {room}: fails"),
         Some(Outcome { held, cold_ms, warm_ms }) => println!(
-            "{name} on {room}: holds {held:.4}, first pass {cold_ms:.0} ms, then {warm_ms:.1} ms a pass"
+            "{name} on {room}: holds {held:.4}, first pass {cold_ms:.0} ms, then {warm_ms:.1} ms a \
+             pass"
         ),
     }
 }
@@ -117,6 +119,7 @@ fn print_room(room: f64, outcomes: &[Option<Outcome>]) {
     let most_ms = completed().map(|outcome| outcome.warm_ms).fold(0.0, f64::max);
     let count = outcomes.len();
     println!(
-        "| {room} | {failed} of {count} | {held:.4} | {most_held:.4} | {cold_ms:.0} | {warm_ms:.0} | {most_ms:.0} |"
+        "| {room} | {failed} of {count} | {held:.4} | {most_held:.4} | {cold_ms:.0} | {warm_ms:.0} | \
+         {most_ms:.0} |"
     );
 }

@@ -18,8 +18,8 @@
 //! Inspection Schemes", 1954.)
 //!
 //! A restless program *has no cycles* while it allocates more than CYCLE_PEAKS live peaks without a trough,
-//! as queues do whose entries come and go at random. No layout comes again there, so memory is packed
-//! instead: free blocks before the views of extents that are elsewhere are holes (`strategy::wilderness`),
+//! as queues do whose entries come and go at random. No layout comes again there, so where it fills the
+//! device its memory is packed instead: free blocks before the views of extents that are elsewhere are holes (`strategy::wilderness`),
 //! windows pass over such views (`elastic::window`), and the highest extents move.
 
 /// Moving this part of what is allocated is no excess.

@@ -6,8 +6,8 @@
 //! the next cycle all that memory is there, and it is the largest. Taken last, it serves the same
 //! requests each time.
 //!
-//! Where a program has no cycles (`heap::moves`) nobody waits for views to come back. A free block before
-//! one is a hole there, like all others.
+//! Where memory is packed (`heap::moves`) nobody waits for views to come back. A free block before one is a
+//! hole there, like all others.
 //!
 //! ```text
 //! a block with the bin WILD    is in the wilderness, by address     (FirstFit)

@@ -1,14 +1,14 @@
 //! A program that never comes to rest gets more memory, and a new layout, instead of moving memory for
 //! ever.
 
-use std::mem;
+use std::{mem, slice};
 
 use genesis::base::size::{GIB, MIB};
 use genesis::config::LogLevel;
-use simgpu::{Call, Code, Target, Times};
+use simgpu::{Call, Code, StoreKind, Target, Times};
 
-use crate::ADDRESSES;
-use crate::support::{A, DEVICE, Plan, Random, Rig};
+use crate::support::{A, DEVICE, Plan, Random, Rig, is_filled};
+use crate::{ADDRESSES, REAL};
 
 const DEVICE_BYTES: u64 = 64 * GIB;
 /// The keys and values of so many layers are kept.
@@ -28,6 +28,10 @@ const MOST_HELD_AT_ONCE: u64 = 135;
 /// A device that the program fills, and the most calls there. With finer extents there would be 444.
 const LITTLE_BYTES: u64 = 7100 * MIB;
 const MOST_CALLS_WITH_LITTLE: u64 = 100;
+/// A queue, and a device that it fills.
+const QUEUE_ENTRIES: usize = 16;
+const QUEUE_STEPS: u32 = 2000;
+const QUEUE_DEVICE_BYTES: u64 = 124 * MIB;
 
 /// A model that answers one request after another.
 struct Model {
@@ -151,6 +155,45 @@ fn a_new_layout_waits_for_the_end_of_a_capture() {
     let after = model.calls_in(ANSWERS);
     assert!(in_the_capture > after && after <= MOST_CALLS, "{in_the_capture}, then {after}");
     model.rig.finish();
+}
+
+/// A queue whose entries come and go at random, beside a larger block in each step, has no cycles. On a
+/// device that it fills its memory is packed, and no byte of an entry is lost.
+#[test]
+fn entries_of_a_queue_that_is_packed_keep_their_bytes() {
+    for subject in [ADDRESSES, REAL] {
+        let mut plan = subject.plan().capacity(QUEUE_DEVICE_BYTES);
+        plan.machine.detect_races = true;
+        let rig = plan.start();
+        let has_bytes = subject.store == StoreKind::RealBytes;
+        let mut random = Random(1);
+        let mut entries: Vec<(u64, u64, u8)> = Vec::new();
+        for step in 0..QUEUE_STEPS {
+            let passing = rig.allocate_and_touch(24 * MIB + random.below(8 * MIB), A);
+            let (bytes, mark) = (3 * MIB + random.below(2 * MIB), step as u8);
+            let entry = rig.allocate_and_touch(bytes, A);
+            if has_bytes {
+                // SAFETY: a live block of so many bytes, which nobody else knows.
+                unsafe { std::ptr::write_bytes(entry as *mut u8, mark, bytes as usize) };
+            }
+            entries.push((entry, bytes, mark));
+            rig.free(passing);
+            if entries.len() == QUEUE_ENTRIES {
+                let index = random.below(QUEUE_ENTRIES as u64) as usize;
+                let (entry, bytes, mark) = entries.swap_remove(index);
+                if has_bytes {
+                    // SAFETY: a live block of so many bytes.
+                    let bytes =
+                        unsafe { slice::from_raw_parts(entry as *const u8, bytes as usize) };
+                    assert!(is_filled(bytes, mark), "step {step}");
+                }
+                rig.free(entry);
+            }
+            rig.run(A);
+        }
+        entries.into_iter().for_each(|(entry, ..)| rig.free(entry));
+        rig.finish();
+    }
 }
 
 /// Threads that share a stream ask for memory, also while the new layout is made. Calls take time, so each

@@ -49,6 +49,8 @@ use crate::config::{ElasticPolicy, LogLevel};
 /// few granules, small programs would move memory at each miss.
 const LEAST_SLACK_BYTES: u64 = 32 * MIB;
 const LEAST_SLACK_PART: u64 = 256;
+/// A program fills a device, or will, that has room for less than so many times the live peak.
+const FILLED_PEAKS: u64 = 2;
 /// Small blocks: the least that memory grows by, in bytes.
 const SMALL_EXTENT_BYTES: u64 = 2 * MIB;
 /// … or this part of the lane's live small bytes.
@@ -134,7 +136,8 @@ pub(super) struct Growth {
     pub(super) early_room_bytes: u64,
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
-    /// Whether the lane's memory is packed, because its program has no cycles (`heap::moves`).
+    /// Whether the lane's memory is packed, because its program fills the device and has no cycles
+    /// (`heap::moves`).
     pub(super) is_packing: bool,
     cut: Cut,
     granule_bytes: u64,
@@ -157,7 +160,7 @@ struct Slack {
     bytes: u64,
     /// Before extents are taken out of larger free blocks.
     early_bytes: u64,
-    /// Whether the lane is restless, and whether it also has no cycles.
+    /// Whether the lane is restless, and whether its memory is packed.
     is_restless: bool,
     is_packing: bool,
 }
@@ -253,12 +256,13 @@ impl Extents {
         let least_bytes = LEAST_SLACK_BYTES.min(climb.device.usable_bytes() / LEAST_SLACK_PART);
         let at_least = |part: u64| least_bytes.max(peak_bytes / part);
         let usual_bytes = at_least(bounds.slack_part);
+        let is_filled = climb.device.usable_bytes() < peak_bytes.saturating_mul(FILLED_PEAKS);
         let (is_first_cycle, is_peak_rising, is_restless, is_packing) = {
             let LaneState { trough, moves, strategy, .. } = &mut *climb.lane.lock();
             if Part::Restless.is_in() {
                 moves.miss(climb.lane.counters.allocated_total(), peak_bytes);
             }
-            let is_packing = moves.are_without_cycles() && Part::Packing.is_in();
+            let is_packing = is_filled && moves.are_without_cycles() && Part::Packing.is_in();
             strategy.expect_views(!is_packing);
             (trough.is_first_cycle(), trough.is_peak_rising(), moves.are_restless(), is_packing)
         };

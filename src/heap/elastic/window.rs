@@ -10,7 +10,8 @@
 //!
 //! All else is a wall: live blocks, and views whose extents are in use. A window may begin and end
 //! inside a bare part, at a granule. The cheapest wins, of equal ones that of which the least is left
-//! over, and of these the first. So holes are filled before memory is added at the *frontier*, the bare end of an area.
+//! over, and of these the first. So holes are filled before memory is added at the *frontier*, the bare
+//! end of an area.
 //!
 //! A window without bare parts costs nothing at all: no call of the driver. Of several the first
 //! wins, which is mostly the oldest, because new views are laid at the frontier. So a program that
@@ -20,9 +21,10 @@
 //!
 //! Views whose extents are in use are walls because a program that repeats itself comes back to
 //! them. Mapping over them would break up one layout for another. It is done only if more than the
-//! limit would otherwise be held ([`Walls::ViewsInUse`]): the views are then unmapped. Where a program has
-//! no cycles (`heap::moves`) there is no layout to keep, and blocks that stay would be scattered, one behind
-//! each hole whose extents have moved on. So it is done there whenever memory must be created all the same.
+//! limit would otherwise be held ([`Walls::ViewsInUse`]): the views are then unmapped. A program without
+//! cycles (`heap::moves`) has no layout to keep, and its blocks that stay would be scattered, one behind
+//! each hole whose extents have moved on. If it fills the device, this is done whenever memory must be
+//! created all the same.
 
 use super::super::lane::LaneState;
 use super::ablation::Part::{OldestFirst, Recall};
