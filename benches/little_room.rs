@@ -15,7 +15,7 @@ use genesis_replay::program::Program;
 use simgpu::Prices;
 use support::host_memory::Counting;
 use support::replay::{
-    MEASURED, MEASURED_PASSES, Outcome, mean_held, measure, programs_in, recorded,
+    MEASURED_PASSES, Outcome, RECORDED, mean_held, measure, programs_in, recorded,
     recorded_with_other_sizes,
 };
 
@@ -31,8 +31,8 @@ struct Options {
     /// How often the sizes of each recorded program are drawn anew; 0 takes it as it was recorded.
     #[arg(long, default_value_t = 12)]
     draws: u64,
-    /// The recorded programs.
-    #[arg(long, value_delimiter = ',', default_values = MEASURED)]
+    /// The recorded programs: by default all but the smallest.
+    #[arg(long, value_delimiter = ',', default_values = &RECORDED[1..])]
     programs: Vec<String>,
     /// Other traces instead: all of a folder.
     #[arg(long)]

@@ -193,9 +193,7 @@ fn elastic_never_makes_the_host_wait_on_a_little_more() {
 fn streams_of_large_blocks_need_little_whatever_their_sizes() {
     for seed in 1..=6 {
         let program = recorded_with_other_sizes("fsdp_streams", seed);
-        let mut replay = on_a_device_of(1.05, &program);
-        (0..12).for_each(|_| replay.pass().unwrap_or_else(|error| panic!("{seed}: {error}")));
-        replay.rig.finish();
+        completes_twelve_passes(&program, 1.05, seed);
         let mut replay = Replay::new(&program, PoolType::Elastic);
         replay.passes(12);
         let reserved = reserved_part(&program, &replay);
@@ -209,10 +207,14 @@ fn streams_of_large_blocks_need_little_whatever_their_sizes() {
 fn blocks_without_cycles_are_packed_whatever_their_sizes() {
     for seed in 1..=6 {
         let program = recorded_with_other_sizes("alternating", seed);
-        let mut replay = on_a_device_of(1.19, &program);
-        (0..12).for_each(|_| replay.pass().unwrap_or_else(|error| panic!("{seed}: {error}")));
-        replay.rig.finish();
+        completes_twelve_passes(&program, 1.19, seed);
     }
+}
+
+fn completes_twelve_passes(program: &Program, part: f64, seed: u64) {
+    let mut replay = on_a_device_of(part, program);
+    (0..12).for_each(|_| replay.pass().unwrap_or_else(|error| panic!("{seed}: {error}")));
+    replay.rig.finish();
 }
 
 /// PyTorch's streams never lend, so threads never hold more than they would alone. Turns of 30 calls are

@@ -6,19 +6,9 @@ use genesis::base::size::MIB;
 use genesis::config::PoolType;
 
 use crate::make_ready;
-use crate::support::replay::{Replay, recorded};
+use crate::support::replay::{RECORDED, Replay, recorded};
 use crate::support::{Rig, tier};
 
-const TRACES: [&str; 8] = [
-    "alternating",
-    "bert_large_var",
-    "diffusion_buckets",
-    "fsdp_streams",
-    "gpt2_train",
-    "llama1b_full_var",
-    "llama7b_lora_ckpt",
-    "opt13_recompute_var",
-];
 /// After so many passes a run has found its layout.
 const PASSES: usize = 3;
 /// At most this part of a cold first pass's driver calls for memory may be left.
@@ -32,14 +22,14 @@ const FEW_BYTES: f64 = (8 * MIB) as f64;
 
 #[test]
 fn elastic() {
-    first_passes(PoolType::Elastic, &TRACES);
+    first_passes(PoolType::Elastic, &RECORDED);
 }
 
 #[test]
 fn segments() {
     let kept = [PoolType::Caching, PoolType::Arena, PoolType::Round, PoolType::Exact];
     for pool_type in tier::some_or_all(&kept[..1], &kept[..]) {
-        first_passes(*pool_type, tier::some_or_all(&TRACES[..3], &TRACES[..]));
+        first_passes(*pool_type, tier::some_or_all(&RECORDED[..3], &RECORDED[..]));
     }
 }
 
@@ -48,7 +38,7 @@ fn segments() {
 /// so the fourth run needs none at all.
 #[test]
 fn runs_after_a_single_pass() {
-    for name in TRACES {
+    for name in RECORDED {
         let program = recorded(name);
         let mut cold = Replay::new(&program, PoolType::Elastic);
         let cold_calls = calls_of_first_step(&mut cold);
