@@ -56,10 +56,23 @@ fn answer(
         Ok(Err(code)) => code.0,
         Err(_) => code::UNKNOWN.0,
     };
+    if simulation.must_follow_up() {
+        follow_up(simulation, name, arguments, result);
+    }
+    result
+}
+
+/// What is done after a call, if anything is: nearly never.
+#[cold]
+fn follow_up(
+    simulation: &Simulation,
+    name: &'static str,
+    arguments: fmt::Arguments<'_>,
+    result: c_int,
+) {
     if simulation.log.is_on() {
         simulation.log.call(name, arguments, result);
     }
     simulation.violations.collect(&simulation.machine);
     simulation.host_functions.run_due(&simulation.machine);
-    result
 }

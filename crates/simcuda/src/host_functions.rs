@@ -52,10 +52,15 @@ impl HostFunctions {
         Ok(())
     }
 
-    /// Runs every function whose stream has finished.
+    /// Returns true if a function waits for its stream.
     #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Runs every function whose stream has finished.
     pub(crate) fn run_due(&self, machine: &Machine) {
-        while self.count.load(Ordering::Acquire) > 0 {
+        while self.is_any() {
             let Some((stream, function)) = self.take_due(machine) else { return };
             // SAFETY: the program enqueued the function with this argument, to be called once.
             unsafe {

@@ -38,9 +38,11 @@ impl Script {
     /// Fails if a rule strikes this call of `name`. The symbol's version suffix does not matter.
     #[inline]
     pub(crate) fn permit(&self, name: &str) -> Result<(), Code> {
-        if !self.is_active.load(Ordering::Acquire) {
-            return Ok(());
-        }
+        if self.is_active.load(Ordering::Acquire) { self.judge(name) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn judge(&self, name: &str) -> Result<(), Code> {
         let plain = name.split_once("_v").map_or(name, |(plain, _)| plain);
         let mut struck = None;
         for rule in self.rules.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {

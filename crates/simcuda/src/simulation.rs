@@ -140,6 +140,13 @@ impl Simulation {
         })
     }
 
+    /// Returns true if something is to be done after a call. Replays time what they call, with the
+    /// driver in it, so where nothing is this costs three loads.
+    #[inline]
+    pub(crate) fn must_follow_up(&self) -> bool {
+        self.log.is_on() || self.machine.has_violations() || self.host_functions.is_any()
+    }
+
     /// Lets `context` touch plain allocations of `peer`; a second time is an error, as in CUDA.
     pub(crate) fn enable_peer(&self, context: u32, peer: u32) -> Result<(), Code> {
         if self.machine.context_device(context)? == peer {

@@ -30,7 +30,7 @@ impl Violations {
     }
 
     /// Collects what `machine` found after the last call.
-    #[inline]
+    #[cold]
     pub(crate) fn collect(&self, machine: &Machine) {
         let fresh = machine.take_violations();
         if fresh.is_empty() {

@@ -24,8 +24,9 @@ use crate::cost::CostTable;
 use crate::tables::{STREAM_LEGACY, created_index, thread_token};
 use crate::usage::Usage;
 
-/// In how many places calls are counted, by thread.
-const SHARDS: usize = 16;
+/// In how many places calls are counted: in the first half each of the first threads has its own, to which
+/// it adds without a locked instruction; later threads share the others.
+const SHARDS: usize = 32;
 
 /// What is known without the lock.
 #[derive(Debug)]
@@ -133,8 +134,15 @@ impl Quiet {
         let index = context as usize;
         let device = if index < self.calls.len() { index } else { self.further_device(index) };
         let Some(shards) = self.calls.get(device) else { return false };
-        let calls = &shards[thread_token() as usize % SHARDS];
-        calls.0[call as usize].fetch_add(1, Ordering::Relaxed);
+        let (own, common) = shards.split_at(SHARDS / 2);
+        // They count from 1.
+        let thread = thread_token() as usize - 1;
+        if let Some(Calls(own)) = own.get(thread) {
+            let count = &own[call as usize];
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        } else {
+            common[thread % common.len()].0[call as usize].fetch_add(1, Ordering::Relaxed);
+        }
         true
     }
 

@@ -109,10 +109,15 @@ impl Machine {
 }
 
 impl Machine {
-    /// The violations found since they were last taken, in order. Cheap where there are none:
-    /// threads that call this after every call do not meet at the lock.
+    /// Returns true if [`Self::take_violations`] may return some. Takes no lock.
+    #[inline]
+    pub fn has_violations(&self) -> bool {
+        self.quiet.has_violations.load(Ordering::Acquire)
+    }
+
+    /// The violations found since they were last taken, in order. Cheap where there are none.
     pub fn take_violations(&self) -> Vec<Violation> {
-        if !self.quiet.has_violations.load(Ordering::Acquire) {
+        if !self.has_violations() {
             return Vec::new();
         }
         self.quiet.has_violations.store(false, Ordering::Release);
