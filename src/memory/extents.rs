@@ -28,7 +28,7 @@ mod loans;
 
 pub use loans::{Edge, Lending, Loan};
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -118,10 +118,9 @@ pub struct ExtentTable {
     resting: Vec<ExtentId>,
     /// Their sum, which statistics read without the lock.
     resting_bytes: Arc<AtomicU64>,
-    /// The shadows that blocks of each class have left, by number, the one left longest ago first.
-    /// Entries of views that have become homes again, or are gone, are skipped.
-    left: [VecDeque<(ExtentId, u64)>; 2],
-    /// The sum of these shadows, in bytes.
+    /// What is to come of the present round of each class ([`left`]): numbers of views, the oldest last.
+    rounds: [Vec<(u64, ExtentId)>; 2],
+    /// The sum of the shadows that blocks of each class have left, in bytes.
     left_bytes: [u64; 2],
     last_number: u64,
     shadow_count: usize,
@@ -141,7 +140,7 @@ impl ExtentTable {
             views: BTreeMap::new(),
             resting: Vec::new(),
             resting_bytes: Arc::default(),
-            left: [VecDeque::new(), VecDeque::new()],
+            rounds: [Vec::new(), Vec::new()],
             left_bytes: [0; 2],
             last_number: 0,
             shadow_count: 0,
@@ -351,6 +350,34 @@ impl ExtentTable {
         }
         self.events.note(Action::Map, address, bytes);
         before
+    }
+
+    /// The home moves to the shadow at `address`, for blocks of `class`, and the former one becomes a shadow,
+    /// left in `epoch` of its lane: [`Self::leave_home`] and [`Self::come_home`] in one. Returns its class
+    /// before; `None`, and nothing changes, if the extent has no home or no such shadow.
+    pub fn change_home(
+        &mut self,
+        id: ExtentId,
+        address: u64,
+        class: SizeClass,
+        epoch: u32,
+    ) -> Option<SizeClass> {
+        let home = self.get(id)?.home?;
+        let left = self.left(home, epoch);
+        let extent = self.get_mut(id)?;
+        debug_assert_eq!(extent.lending, Lending::No, "extent {id}");
+        let was_astray = extent.astray_from();
+        let shadow = extent.shadows.iter_mut().find(|view| view.address == address)?;
+        let view = std::mem::replace(shadow, left);
+        extent.home = Some(View { class, ..view });
+        let before = std::mem::replace(&mut extent.class, class);
+        let (bytes, is_astray) = (extent.bytes, extent.astray_from());
+        self.left_bytes[home.class.index()] += bytes;
+        self.left_bytes[view.class.index()] -= view.left_bytes(bytes);
+        self.strays.change(id, was_astray, is_astray);
+        self.events.note(Action::Unmap, home.address, bytes);
+        self.events.note(Action::Map, address, bytes);
+        Some(before)
     }
 
     /// The extent's home becomes its origin.

@@ -82,14 +82,18 @@ fn shadows_go_in_the_order_in_which_they_were_left() {
     extents.leave_home(small, 6);
     extents.leave_home(large, 7);
     assert_eq!(left(&extents), [8192, 8192]);
-    let (id, view) = extents.pop_oldest_shadow(SizeClass::Small).unwrap();
+    assert_eq!(extents.next_of_round(SizeClass::Small), None, "no round has begun");
+    extents.begin_round(SizeClass::Small);
+    let (id, view) = extents.next_of_round(SizeClass::Small).unwrap();
     assert_eq!((id, view.address, view.left_epoch, view.lane), (small, 0x10_0000, 5, 3));
-    extents.put_back_shadow(id, view);
-    let (_, next) = extents.pop_oldest_shadow(SizeClass::Small).unwrap();
+    let (_, next) = extents.next_of_round(SizeClass::Small).unwrap();
     assert_eq!((next.address, next.left_epoch), (0x11_0000, 6));
-    // The one that was put back becomes a home again, and is skipped.
+    assert_eq!(extents.next_of_round(SizeClass::Small), None);
+    // Of the next round, one becomes a home again, and is skipped.
+    extents.begin_round(SizeClass::Small);
     extents.come_home(small, 0x10_0000, SizeClass::Small);
-    assert_eq!(extents.pop_oldest_shadow(SizeClass::Small), None);
+    assert_eq!(extents.next_of_round(SizeClass::Small), Some((small, next)));
+    assert_eq!(extents.next_of_round(SizeClass::Small), None);
     assert_eq!(left(&extents), [4096, 8192]);
     // Unmapping the large one's shadow is refused, and then done.
     let gone = extents.remove_view(large, 0x20_0000).unwrap();
@@ -100,18 +104,48 @@ fn shadows_go_in_the_order_in_which_they_were_left() {
     extents.validate().unwrap();
 }
 
-/// Entries of views that are shadows no more do not pile up.
+/// What is left during a round is not in it: it is younger than all that are.
 #[test]
-fn the_order_of_shadows_stays_short() {
+fn what_is_left_during_a_round_comes_in_the_next() {
     let (mut extents, [small, _]) = pair();
-    for epoch in 0..1000 {
-        extents.leave_home(small, epoch);
-        extents.come_home(small, 0x10_0000, SizeClass::Small);
+    let next = |extents: &mut ExtentTable| {
+        extents.next_of_round(SizeClass::Small).map(|(_, view)| (view.address, view.left_epoch))
+    };
+    extents.leave_home(small, 1);
+    extents.begin_round(SizeClass::Small);
+    extents.come_home(small, 0x10_0000, SizeClass::Small);
+    extents.leave_home(small, 2);
+    assert_eq!(next(&mut extents), None);
+    extents.begin_round(SizeClass::Small);
+    assert_eq!(next(&mut extents), Some((0x10_0000, 2)));
+}
+
+/// To change a home is to leave it and to come home elsewhere.
+#[test]
+fn a_home_changes_as_if_it_was_left() {
+    let of = |extents: &ExtentTable, id| {
+        let extent = extents.get(id).unwrap();
+        let astray: Vec<_> = extents.strays(3).map(|(id, _)| id).collect();
+        let left = SizeClass::ALL.map(|class| extents.left_bytes(class));
+        (extent.home, extent.class, extent.shadows.clone(), astray, left, extents.shadow_count())
+    };
+    let (mut extents, [small, _]) = pair();
+    let (mut stepwise, _) = pair();
+    for (address, class, epoch) in
+        [(0x11_0000, SizeClass::Large, 5), (0x10_0000, SizeClass::Small, 6)]
+    {
+        let before = extents.get(small).unwrap().class;
+        assert_eq!(extents.change_home(small, address, class, epoch), Some(before));
+        stepwise.leave_home(small, epoch);
+        stepwise.come_home(small, address, class);
+        assert_eq!(of(&extents, small), of(&stepwise, small));
+        extents.validate().unwrap();
     }
-    assert!(extents.left.iter().map(VecDeque::len).sum::<usize>() <= 2 * 4 + 64);
-    extents.leave_home(small, 1000);
-    let (_, view) = extents.pop_oldest_shadow(SizeClass::Small).unwrap();
-    assert_eq!(view.left_epoch, 1000);
+    let before = of(&extents, small);
+    assert_eq!(extents.change_home(small, 0x12_0000, SizeClass::Small, 7), None);
+    assert_eq!(of(&extents, small), before);
+    extents.leave_home(small, 8);
+    assert_eq!(extents.change_home(small, 0x11_0000, SizeClass::Small, 9), None);
 }
 
 #[test]
@@ -155,7 +189,8 @@ fn an_edge_is_used_through_another_view_until_its_loan_ends() {
     assert_eq!(extents.end_loan(large, 5), None);
     assert_eq!((extents.lent().len(), extents.shadow_count()), (0, 2));
     assert_eq!(extents.left_bytes(SizeClass::Large), 8192);
-    let (_, view) = extents.pop_oldest_shadow(SizeClass::Large).unwrap();
+    extents.begin_round(SizeClass::Large);
+    let (_, view) = extents.next_of_round(SizeClass::Large).unwrap();
     assert_eq!((view.address, view.left_epoch), (0x21_0000, 5));
     extents.validate().unwrap();
 }

@@ -287,7 +287,7 @@ impl Leaf {
     /// How many blocks lie below `address`.
     #[inline]
     fn index_of(&self, address: u64) -> usize {
-        self.addresses.iter().map(|&other| usize::from(other < address)).sum()
+        self.addresses[..self.count].partition_point(|&other| other < address)
     }
 
     #[inline]

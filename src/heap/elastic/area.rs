@@ -14,6 +14,9 @@ use crate::memory::{
     Block, Edge, Extent, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State, View,
 };
 
+/// Few lanes have more free blocks that extents may lie in.
+const USUAL_FREE_BLOCKS: usize = 32;
+
 /// An extent that is mapped at new addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Laid {
@@ -51,6 +54,10 @@ pub(in super::super) struct Coming {
     /// The lane's epoch (see `order::fence`) in which its bytes count as freed.
     pub(in super::super) epoch: u32,
 }
+
+/// The free blocks of a lane as they are now, by address: to find those around many extents.
+#[derive(Debug)]
+pub(super) struct FreeBlocks(Vec<(Range<u64>, Slot)>);
 
 /// The device's table of extents, locked.
 type Table<'a> = Guard<'a, ExtentTable, { rank::DEVICE }>;
@@ -230,6 +237,16 @@ impl LaneState {
         found
     }
 
+    /// The free blocks of at least `least_bytes`.
+    pub(super) fn free_blocks(&self, least_bytes: u64) -> FreeBlocks {
+        let mut free = Vec::with_capacity(USUAL_FREE_BLOCKS);
+        self.strategy.visit(&self.blocks, &(least_bytes..=u64::MAX), &mut |slot, block| {
+            free.push((block.address..block.address + block.bytes, slot));
+        });
+        free.sort_unstable_by_key(|(range, _)| range.start);
+        FreeBlocks(free)
+    }
+
     /// Takes `[address, address + bytes)` out of the free block in `slot`: it is in no list any more.
     pub(super) fn take_out(&mut self, slot: Slot, address: u64, bytes: u64) -> Slot {
         let (strategy, blocks) = (&mut self.strategy, &mut self.blocks);
@@ -263,6 +280,15 @@ impl LaneState {
     }
 }
 
+impl FreeBlocks {
+    /// The block that `[address, address + bytes)` lies in.
+    pub(super) fn around(&self, address: u64, bytes: u64) -> Option<Slot> {
+        let after = self.0.partition_point(|(range, _)| range.start <= address);
+        let (range, slot) = self.0.get(after.checked_sub(1)?)?;
+        (address + bytes <= range.end).then_some(*slot)
+    }
+}
+
 impl Lane {
     /// Takes extents out of the free blocks around them: their views become shadows. Sorts `leaving`.
     /// The table, which all lanes share, is let go before the blocks change.
@@ -272,10 +298,15 @@ impl Lane {
         mut extents: Table<'_>,
         leaving: &mut [Leaving],
     ) {
-        // What is left of a block before an extent keeps the block's slot: the last goes first.
-        leaving.sort_unstable_by_key(|leaving| Reverse(leaving.address));
         leaving.iter().for_each(|leaving| extents.leave_home(leaving.id, leaving.epoch));
         drop(extents);
+        self.cut_out(state, leaving);
+    }
+
+    /// [`Self::detach`], without what the table has of it.
+    pub(super) fn cut_out(&self, state: &mut LaneState, leaving: &mut [Leaving]) {
+        // What is left of a block before an extent keeps the block's slot: the last goes first.
+        leaving.sort_unstable_by_key(|leaving| Reverse(leaving.address));
         let LaneState { blocks, strategy, .. } = state;
         for of_block in leaving.chunk_by(|one, other| one.slot == other.slot) {
             let slot = of_block[0].slot;
@@ -309,14 +340,19 @@ impl Lane {
         mut books: Books<'_>,
         coming: &mut [Coming],
     ) {
-        coming.sort_unstable_by_key(|coming| Reverse(coming.address));
-        let LaneState { blocks, strategy, .. } = state;
         for &Coming { id, address, slot, .. } in &*coming {
-            let block = blocks.get(slot);
+            let block = state.blocks.get(slot);
             let before = books.table.come_home(id, address, block.class);
             books.ledger.reclassify(block.bytes, before, block.class);
         }
         drop(books);
+        self.put_in(state, coming);
+    }
+
+    /// [`Self::adopt`], without what the books have of it.
+    pub(super) fn put_in(&self, state: &mut LaneState, coming: &mut [Coming]) {
+        coming.sort_unstable_by_key(|coming| Reverse(coming.address));
+        let LaneState { blocks, strategy, .. } = state;
         let mut joined = NO_SLOT;
         for &Coming { slot, epoch, .. } in &*coming {
             blocks.turn(slot, State::Free);

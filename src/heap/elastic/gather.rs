@@ -10,7 +10,7 @@ use super::ablation::Part;
 use super::area::{Coming, Leaving};
 use super::household::Reach;
 use crate::base::size::{MIB, SizeClass};
-use crate::memory::{Extent, ExtentId, Slot};
+use crate::memory::{ExtentId, Slot, State};
 use crate::observe::Tallies;
 use crate::order::Readiness;
 
@@ -33,18 +33,6 @@ pub(super) struct FreeExtent {
     pub(super) slot: Slot,
     /// The view that is to be its home, if it is to be recalled.
     pub(super) to: Option<u64>,
-}
-
-/// An extent whose home is not its origin.
-#[derive(Clone, Copy, Debug)]
-struct Stray {
-    id: ExtentId,
-    bytes: u64,
-    /// Its home.
-    lane: u32,
-    address: u64,
-    /// The address of its origin.
-    origin: u64,
 }
 
 /// The wholly free extents that a request may take, none of them twice.
@@ -228,8 +216,13 @@ impl Extents {
 
     /// Makes remembered views of the lane homes again: each extent of `wanted` at the address that it
     /// goes to, if it is still free.
-    pub(super) fn recall(&self, climb: &Climb<'_>, wanted: Vec<FreeExtent>) {
+    pub(super) fn recall(&self, climb: &Climb<'_>, mut wanted: Vec<FreeExtent>) {
         let lane = climb.lane;
+        self.recall_own(climb, &wanted);
+        wanted.retain(|extent| extent.lane != lane.index);
+        if wanted.is_empty() {
+            return;
+        }
         let moved = self.take(climb, wanted).moved;
         let mut coming = Vec::with_capacity(moved.len());
         let mut lost = Vec::new();
@@ -252,6 +245,40 @@ impl Extents {
         self.bring_back(climb.device, &lost);
     }
 
+    /// [`Self::recall`] of those that are in the lane itself, under one lock.
+    fn recall_own(&self, climb: &Climb<'_>, wanted: &[FreeExtent]) {
+        let lane = climb.lane;
+        let mut guard = lane.lock();
+        let state = &mut *guard;
+        let mut books = self.books(climb.device);
+        let mut leaving = Vec::with_capacity(wanted.len());
+        let mut coming = Vec::with_capacity(wanted.len());
+        for extent in wanted.iter().filter(|extent| extent.lane == lane.index) {
+            let FreeExtent { id, bytes, address, slot, to, .. } = *extent;
+            let is_there = books.table.get(id).is_some_and(|extent| {
+                let home = extent.home.map(|home| (home.lane, home.address));
+                extent.bytes == bytes && home == Some((lane.index, address))
+            });
+            let places = to.filter(|_| is_there).and_then(|to| {
+                let around = state.free_block_around(address, bytes, slot)?;
+                Some((around, to, state.block_at(to, State::Shadow)?))
+            });
+            let Some((around, to, shadow)) = places else { continue };
+            let epoch = state.blocks.get(around).freed_epoch;
+            let class = state.blocks.get(shadow).class;
+            // Meanwhile the view may be another extent's.
+            let Some(before) = books.table.change_home(id, to, class, epoch) else { continue };
+            books.ledger.reclassify(bytes, before, class);
+            leaving.push(Leaving { id, bytes, address, slot: around, epoch, to: None });
+            coming.push(Coming { id, address: to, slot: shadow, epoch });
+        }
+        drop(books);
+        if !coming.is_empty() {
+            lane.cut_out(state, &mut leaving);
+            lane.put_in(state, &mut coming);
+        }
+    }
+
     /// Returns true if extents of the lane may be elsewhere than at their origins (first homes), and
     /// may return.
     pub(in super::super) fn may_have_strays(&self, lane: &Lane) -> bool {
@@ -272,19 +299,19 @@ impl Extents {
     /// Brings the lane's extents back to their origins, side by side as they were created, from the
     /// lane's own addresses and from other lanes'. Lanes that have none of them are not looked at.
     fn return_to_origins(&self, climb: &Climb<'_>) {
-        let mut strays = {
-            let extents = self.store.extents();
-            let found = extents.strays(climb.lane.index);
-            // Nearly always as many as there can be; by itself the list would grow step by step.
-            let mut strays = Vec::with_capacity(found.size_hint().1.unwrap_or(0));
-            strays.extend(found.filter_map(|(id, extent)| Stray::of(id, extent)));
-            strays
-        };
-        strays.sort_unstable_by_key(|stray| (stray.lane, stray.address));
-        let mut wanted = Vec::with_capacity(strays.len());
-        for of_lane in strays.chunk_by(|one, other| one.lane == other.lane) {
-            if let Some(lane) = climb.device.heap.lanes.get(of_lane[0].lane) {
-                self.find_strays_in(lane, climb, of_lane, &mut wanted);
+        // Each lane that has some, and the bytes of the smallest one there.
+        let mut lanes: Vec<(u32, u64)> = Vec::new();
+        for (_, extent) in self.store.extents().strays(climb.lane.index) {
+            let Some(home) = extent.home else { continue };
+            match lanes.iter_mut().find(|(lane, _)| *lane == home.lane) {
+                Some((_, least_bytes)) => *least_bytes = extent.bytes.min(*least_bytes),
+                None => lanes.push((home.lane, extent.bytes)),
+            }
+        }
+        let mut wanted = Vec::new();
+        for (lane, least_bytes) in lanes {
+            if let Some(lane) = climb.device.heap.lanes.get(lane) {
+                self.find_strays_in(lane, climb, least_bytes, &mut wanted);
             }
         }
         if !wanted.is_empty() {
@@ -292,37 +319,37 @@ impl Extents {
         }
     }
 
-    /// Adds to `wanted` those of `strays` that are wholly free, to go to their origins. All have their
-    /// homes in `lane`, and are sorted by address.
+    /// Adds to `wanted` the extents astray from the request's lane that are wholly free in `lane`, to go to
+    /// their origins. None there has less than `least_bytes`.
     fn find_strays_in(
         &self,
         lane: &Lane,
         climb: &Climb<'_>,
-        strays: &[Stray],
+        least_bytes: u64,
         wanted: &mut Vec<FreeExtent>,
     ) {
         let is_own = lane.index == climb.lane.index;
         // While a stream may be capturing no event may be queried.
         let may_take = is_own || climb.is_sibling(lane) && !climb.device.pools.is_routing();
-        let least_bytes = strays.iter().map(|stray| stray.bytes).min().unwrap_or(0);
         if !may_take || lane.counters.inactive_bytes() < least_bytes {
             return;
         }
         let mut is_unfenced = false;
         let state = lane.lock();
-        state.strategy.visit(&state.blocks, &(least_bytes..=u64::MAX), &mut |slot, block| {
-            let end = block.address + block.bytes;
-            let first = strays.partition_point(|stray| stray.address < block.address);
-            let within =
-                strays[first..].iter().take_while(|stray| stray.address + stray.bytes <= end);
-            for &Stray { id, bytes, lane, address, origin } in within {
-                if !is_own && state.fence.readiness(block.freed_epoch) == Readiness::NotYet {
-                    is_unfenced = true;
-                } else {
-                    wanted.push(FreeExtent { id, bytes, lane, address, slot, to: Some(origin) });
-                }
+        let free = state.free_blocks(least_bytes);
+        for (id, extent) in self.store.extents().strays(climb.lane.index) {
+            let (Some(home), Some((_, origin))) = (extent.home, extent.origin) else { continue };
+            let (bytes, address) = (extent.bytes, home.address);
+            let around = (home.lane == lane.index).then(|| free.around(address, bytes)).flatten();
+            let Some(slot) = around else { continue };
+            let epoch = state.blocks.get(slot).freed_epoch;
+            if !is_own && state.fence.readiness(epoch) == Readiness::NotYet {
+                is_unfenced = true;
+            } else {
+                let (lane, to) = (lane.index, Some(origin));
+                wanted.push(FreeExtent { id, bytes, lane, address, slot, to });
             }
-        });
+        }
         drop(state);
         if is_unfenced {
             lane.want_fence(climb.number);
@@ -334,13 +361,6 @@ impl Extents {
     /// no stream has used stays so.
     pub(super) fn epoch_here(&self, lane: u32, now: u32, extent: &Moved) -> u32 {
         if extent.lane == lane || extent.epoch == NEVER { extent.epoch } else { now }
-    }
-}
-
-impl Stray {
-    fn of(id: ExtentId, extent: &Extent) -> Option<Self> {
-        let (home, (_, origin)) = (extent.home?, extent.origin?);
-        Some(Self { id, bytes: extent.bytes, lane: home.lane, address: home.address, origin })
     }
 }
 

@@ -200,30 +200,32 @@ impl Extents {
     }
 
     /// Unmaps shadows that blocks of `class` have left and that are out of use, the oldest first,
-    /// while `is_wanted` returns true. Those in use are skipped, and come last the next time.
+    /// while `is_wanted` returns true. Those in use are skipped, and come again in the next round.
     fn drop_shadows_while(
         &self,
         climb: &Climb<'_>,
         class: SizeClass,
         is_wanted: impl Fn(&ExtentTable) -> bool,
     ) {
-        let mut in_use = Vec::new();
-        while in_use.len() < MOST_PASSED_OVER {
-            let oldest = {
-                let mut extents = self.store.extents();
-                if is_wanted(&extents) && !climb.device.may_capture() {
-                    extents.pop_oldest_shadow(class)
-                } else {
-                    None
+        let (mut in_use, mut has_begun) = (0, false);
+        while in_use < MOST_PASSED_OVER {
+            let mut extents = self.store.extents();
+            if !is_wanted(&extents) || climb.device.may_capture() {
+                break;
+            }
+            let oldest = extents.next_of_round(class).or_else(|| {
+                if std::mem::replace(&mut has_begun, true) {
+                    return None;
                 }
-            };
+                extents.begin_round(class);
+                extents.next_of_round(class)
+            });
+            drop(extents);
             let Some((id, view)) = oldest else { break };
             if !self.drop_shadow(climb.device, id, view) {
-                in_use.push((id, view));
+                in_use += 1;
             }
         }
-        let mut extents = self.store.extents();
-        in_use.into_iter().for_each(|(id, view)| extents.put_back_shadow(id, view));
     }
 
     /// Unmaps a shadow if the work queued through it is complete; returns true if it did. If not,

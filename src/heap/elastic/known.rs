@@ -25,6 +25,11 @@ struct KnownWindow {
     recalled: Vec<FreeExtent>,
 }
 
+/// The bytes of the smallest.
+fn least_bytes(extents: &[FreeExtent]) -> u64 {
+    extents.iter().map(|extent| extent.bytes).min().unwrap_or(0)
+}
+
 impl LaneState {
     /// The known window for a block of `bytes`, if all of it that is not in other lanes is free. This
     /// lane's index is `lane`.
@@ -60,11 +65,10 @@ impl LaneState {
                 (extent.lane, extent.address) = (home.lane, home.address);
             }
         }
-        let mut around = NO_SLOT;
+        let free = self.free_blocks(least_bytes(&recalled));
         for extent in &mut recalled {
             if extent.lane == lane {
-                around = self.free_block_around(extent.address, extent.bytes, around)?;
-                extent.slot = around;
+                extent.slot = free.around(extent.address, extent.bytes)?;
             } else if !may_be_of_others {
                 return None;
             }
@@ -79,12 +83,10 @@ impl LaneState {
 
     /// Returns true if `extents` are free in this lane, and ready for other streams. Finds their blocks.
     fn are_ready(&self, extents: &mut [FreeExtent]) -> bool {
-        let mut around = NO_SLOT;
+        let free = self.free_blocks(least_bytes(extents));
         extents.iter_mut().all(|extent| {
-            let block = self.free_block_around(extent.address, extent.bytes, around);
-            around = block.unwrap_or(NO_SLOT);
-            extent.slot = around;
-            block.is_some_and(|slot| {
+            free.around(extent.address, extent.bytes).is_some_and(|slot| {
+                extent.slot = slot;
                 let epoch = self.blocks.get(slot).freed_epoch;
                 self.fence.readiness(epoch) != Readiness::NotYet
             })

@@ -1,6 +1,8 @@
 //! The order in which views were left: the oldest shadows are unmapped first.
-
-use std::collections::VecDeque;
+//!
+//! Views are left at every move, and asked for in this order only where there are too many. So they are
+//! put in order only then, a *round* at a time: all that there are, the oldest first. What is left meanwhile
+//! is younger, and comes in the next round. A view that is a home again, or gone, is skipped.
 
 use super::{ExtentId, ExtentTable, View};
 use crate::base::size::SizeClass;
@@ -13,40 +15,38 @@ impl ExtentTable {
 
     /// `view` becomes a shadow, left in `epoch` of its lane.
     pub(super) fn add_left(&mut self, id: ExtentId, view: View, epoch: u32) {
-        let number = self.last_number + 1;
+        let left = self.left(view, epoch);
         let Some(extent) = self.get_mut(id) else { return };
-        extent.shadows.push(View { left_epoch: epoch, number, ..view });
-        let bytes = extent.bytes;
+        extent.shadows.push(left);
+        self.left_bytes[view.class.index()] += extent.bytes;
         self.shadow_count += 1;
-        self.last_number = number;
-        self.left_bytes[view.class.index()] += bytes;
-        self.left[view.class.index()].push_back((id, number));
-        if self.left.iter().map(VecDeque::len).sum::<usize>() > 2 * self.views.len() + 64 {
-            for class in SizeClass::ALL {
-                let mut left = std::mem::take(&mut self.left[class.index()]);
-                left.retain(|&(id, number)| self.shadow(id, number).is_some());
-                self.left[class.index()] = left;
-            }
+    }
+
+    /// `view` as it is once blocks have left it, in `epoch` of its lane.
+    pub(super) fn left(&mut self, view: View, epoch: u32) -> View {
+        self.last_number += 1;
+        View { left_epoch: epoch, number: self.last_number, ..view }
+    }
+
+    /// Begins a round of the shadows that blocks of `class` have left. Linear in all views.
+    pub fn begin_round(&mut self, class: SizeClass) {
+        let of_class = |view: &&View| view.number > 0 && view.class == class;
+        let mut round: Vec<(u64, ExtentId)> = Vec::new();
+        for (id, extent) in self.iter() {
+            round.extend(extent.shadows.iter().filter(of_class).map(|view| (view.number, id)));
         }
+        round.sort_unstable_by_key(|&(number, _)| std::cmp::Reverse(number));
+        self.rounds[class.index()] = round;
     }
 
-    fn shadow(&self, id: ExtentId, number: u64) -> Option<View> {
-        self.get(id)?.shadows.iter().copied().find(|view| view.number == number)
-    }
-
-    /// Takes the shadow that blocks of `class` left longest ago out of the order; the next call
-    /// returns the next one.
-    pub fn pop_oldest_shadow(&mut self, class: SizeClass) -> Option<(ExtentId, View)> {
-        while let Some((id, number)) = self.left[class.index()].pop_front() {
-            if let Some(view) = self.shadow(id, number) {
+    /// The next shadow of the round, the oldest that was not returned in it; `None` at its end.
+    pub fn next_of_round(&mut self, class: SizeClass) -> Option<(ExtentId, View)> {
+        while let Some((number, id)) = self.rounds[class.index()].pop() {
+            let mut shadows = self.get(id).into_iter().flat_map(|extent| &extent.shadows);
+            if let Some(&view) = shadows.find(|view| view.number == number) {
                 return Some((id, view));
             }
         }
         None
-    }
-
-    /// Puts back what [`Self::pop_oldest_shadow`] returned, behind all others.
-    pub fn put_back_shadow(&mut self, id: ExtentId, view: View) {
-        self.left[view.class.index()].push_back((id, view.number));
     }
 }
