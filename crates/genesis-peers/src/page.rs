@@ -62,8 +62,9 @@ const SECTIONS: [Section; 15] = [
     Section {
         heading: "Instructions per call, one thread, warm",
         explanation: "Of the allocator and of the stand-in beneath it, without the replay's loop, \
-            counted by valgrind in the third pass; in brackets over PyTorch native. They hardly \
-            depend on the machine. Not counted for all allocators.",
+            counted by valgrind in the third pass, of shorter programs in one up to the twelfth; in \
+            brackets over PyTorch native. They hardly depend on the machine. Not counted for all \
+            allocators.",
         cell: |measured, yardstick| {
             let own = measured.instructions_per_call?;
             Some(match yardstick.and_then(|one| one.instructions_per_call) {
