@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench little_room -- --help` names the options. Twelve passes of each program, in virtual
 //! time and at an H100's prices, so the figures are the same everywhere. By default the programs are the
-//! recorded ones with other sizes, because one recording is one draw.
+//! recorded ones with other sizes, because one recording is one draw. With `--features ablations`, a part of
+//! the policy can be left out.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use genesis::config::ElasticPolicy;
+#[cfg(feature = "ablations")]
+use genesis::heap::ablation::{Part, leave_out};
 use genesis_replay::program::Program;
 use simgpu::Prices;
 use support::host_memory::Counting;
@@ -40,6 +43,10 @@ struct Options {
     /// Elastic's policy.
     #[arg(long, default_value = "balanced", value_parser = parse_policy)]
     policy: ElasticPolicy,
+    /// Leaves a part of the policy out, such as packing.
+    #[cfg(feature = "ablations")]
+    #[arg(long, value_parser = parse_part)]
+    without: Option<Part>,
     /// Prints a line for each program, too.
     #[arg(long)]
     each: bool,
@@ -53,8 +60,18 @@ fn parse_policy(name: &str) -> Result<ElasticPolicy, String> {
     policies.find(|policy| policy.name() == name).ok_or_else(|| format!("no policy {name}"))
 }
 
+#[cfg(feature = "ablations")]
+fn parse_part(name: &str) -> Result<Part, String> {
+    let mut parts = Part::ALL.into_iter();
+    parts
+        .find(|part| format!("{part:?}").eq_ignore_ascii_case(name))
+        .ok_or_else(|| format!("no part {name}, but {:?}", Part::ALL))
+}
+
 fn main() {
     let options = Options::parse();
+    #[cfg(feature = "ablations")]
+    leave_out(options.without);
     let programs = options.programs();
     println!(
         "| device | fail | held | most held | first pass, ms | a pass, ms | most a pass, ms |"
@@ -111,13 +128,17 @@ fn print_program(name: &str, room: f64, outcome: Option<&Outcome>) {
 
 fn print_room(room: f64, outcomes: &[Option<Outcome>]) {
     let completed = || outcomes.iter().flatten();
-    let failed = outcomes.len() - completed().count();
+    let count = outcomes.len();
+    let failed = count - completed().count();
+    if failed == count {
+        println!("| {room} | {failed} of {count} | – | – | – | – | – |");
+        return;
+    }
     let held = mean_held(completed());
     let most_held = completed().map(|outcome| outcome.held).fold(0.0, f64::max);
     let cold_ms: f64 = completed().map(|outcome| outcome.cold_ms).sum();
     let warm_ms: f64 = completed().map(|outcome| outcome.warm_ms).sum();
     let most_ms = completed().map(|outcome| outcome.warm_ms).fold(0.0, f64::max);
-    let count = outcomes.len();
     println!(
         "| {room} | {failed} of {count} | {held:.4} | {most_held:.4} | {cold_ms:.0} | {warm_ms:.0} | \
          {most_ms:.0} |"
