@@ -135,7 +135,7 @@ impl Quiet {
         let device = if index < self.calls.len() { index } else { self.further_device(index) };
         let Some(shards) = self.calls.get(device) else { return false };
         let (own, common) = shards.split_at(SHARDS / 2);
-        // They count from 1.
+        // Tokens count from 1, and none comes again.
         let thread = thread_token() as usize - 1;
         if let Some(Calls(own)) = own.get(thread) {
             let count = &own[call as usize];

@@ -2,8 +2,8 @@
 //!
 //! Counted in several places, each on its own cache lines, because threads on different streams share
 //! nothing else when they record an event. Each of the first threads has a place of its own, to which it
-//! adds without a locked instruction: three of those took as long as all else that is done here for an
-//! event. Later threads share the other places.
+//! adds without locked instructions, of which an event would need three. Later threads share the other
+//! places.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -103,7 +103,7 @@ impl Meter {
 
     /// Where the calling thread counts.
     fn place(&self) -> Made<'_> {
-        // They count from 1, and come once.
+        // Numbers count from 1, and none comes again: a place of its own has one writer for good.
         let index = thread::number() as usize - 1;
         match self.own.get(index) {
             Some(shard) => Made { shard, is_shared: false },
