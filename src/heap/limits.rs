@@ -17,11 +17,10 @@ impl DeviceHeap<'_> {
         Ok(MemoryInfo { free_bytes, total_bytes: self.ledger.total_bytes() })
     }
 
-    /// The bytes that the driver has free, without what contexts and other libraries have. `None` if it
-    /// returns an error, and while a stream may be captured: then it may not be asked.
+    /// The bytes that the driver has free, without what contexts and other libraries have; `None` if it
+    /// returns an error. Legal in any capture (measured, docs/benchmarks).
     pub(super) fn driver_free_bytes(self) -> Option<u64> {
-        let info = (!self.may_capture()).then(|| self.driver.memory_info());
-        info?.ok().map(|info| info.free_bytes)
+        self.driver.memory_info().ok().map(|info| info.free_bytes)
     }
 
     /// The bytes to release before the device can hold `bytes` more.
@@ -29,7 +28,7 @@ impl DeviceHeap<'_> {
         // If the driver returns an error, nothing counts as free. Managed memory is evicted for more.
         let free_bytes = match self.is_managed() {
             true => u64::MAX,
-            false => self.driver.memory_info().map_or(0, |info| info.free_bytes),
+            false => self.driver_free_bytes().unwrap_or(0),
         };
         let wanted_bytes = self.backing.charged_bytes(bytes);
         wanted_bytes.saturating_sub(self.room_bytes().min(free_bytes))
