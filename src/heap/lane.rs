@@ -59,8 +59,8 @@ pub(super) struct LaneState {
     pub(super) strategy: Strategy,
     pub(super) trough: Trough,
     pub(super) moves: Moves,
-    /// Whether free memory has gone back at one of its troughs, to come in finer extents, and no edge had to
-    /// be lent since (`elastic::scarcity`).
+    /// Whether free memory has gone back at one of its troughs, to come in finer extents, and since then each
+    /// request left more than hardly anything (`elastic::scarcity`).
     pub(super) is_cut_anew: bool,
     pub(super) windows: KnownWindows,
     pub(super) pending: PendingFrees,

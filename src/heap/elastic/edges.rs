@@ -117,7 +117,7 @@ impl Extents {
         }
         lane.lock().moves.note(moved_bytes);
         if edge_bytes > 0 {
-            self.note_over_edges(device, lane);
+            self.become_scarce(device);
         }
         result
     }

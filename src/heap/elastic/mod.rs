@@ -230,6 +230,10 @@ impl Extents {
             // Or another thread has just freed what is needed.
             return Ok(Outcome::More);
         }
+        self.note_spare(climb.device, climb.lane, || {
+            let free_bytes = self.bytes_outside(climb, &window, &found);
+            free_bytes.saturating_add(growth.usable_bytes).saturating_sub(window.bare_bytes)
+        });
         if climb.make_pool_room(window.bare_bytes)? {
             return Ok(Outcome::More);
         }

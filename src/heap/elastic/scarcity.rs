@@ -14,10 +14,11 @@
 //! ```
 //!
 //! That alone changes little, because what fills the device by then is coarse. So at the next trough of
-//! each large lane all free memory of the device goes back, once; and once more whenever edges had to be
-//! lent since, because what was in use then may be free now, and coarse. Its blocks get finer extents in the
-//! next cycle, in a new layout. This costs a second of driver time at worst, and the host waits for the
-//! work that may still use that memory; but the next higher peak of the program may not fit otherwise.
+//! each large lane all free memory of the device goes back, once; and once more whenever a request of the
+//! lane left hardly anything since ([`NARROW_PART`]), or needed edges, because what was in use then may be
+//! free now, and coarse. Its blocks get finer extents in the next cycle, in a new layout. This costs a second
+//! of driver time at worst, and the host waits for the work that may still use that memory; but the next
+//! higher peak of the program may not fit otherwise.
 //!
 //! Restless lanes (`heap::moves`) would move finer extents for as long as they run, and keep theirs. Private
 //! pools have no part in this: what they have serves nobody else, and does not go back.
@@ -37,6 +38,8 @@ const SCARCE_PART: u64 = 64;
 const LEAST_PIECES_PART: u64 = 512;
 /// The driver is asked how much is left once less than this part seems to be.
 const ASKED_PART: u64 = 16;
+/// Hardly anything is left once less than this part of the device can still be created or moved.
+const NARROW_PART: u64 = 512;
 /// Once memory is scarce an extent is at most this part of the device.
 const FINEST_PART: u64 = 8192;
 /// Extents are too coarse that have at least so many times as much.
@@ -66,13 +69,22 @@ impl Extents {
         self.become_scarce(device);
     }
 
-    /// A request of `lane` was served over edges: otherwise it would have been refused, or nearly.
-    pub(super) fn note_over_edges(&self, device: DeviceHeap<'_>, lane: &Lane) {
-        self.become_scarce(device);
-        lane.lock().is_cut_anew = false;
+    /// A request of `lane` leaves `spare_bytes()` of all that can be created or moved for it: if that is hardly
+    /// anything, what is coarse is in the way of the next one.
+    pub(super) fn note_spare(
+        &self,
+        device: DeviceHeap<'_>,
+        lane: &Lane,
+        spare_bytes: impl FnOnce() -> u64,
+    ) {
+        if self.is_scarce() && spare_bytes() < device.usable_bytes() / NARROW_PART {
+            lane.lock().is_cut_anew = false;
+        }
     }
 
-    fn become_scarce(&self, device: DeviceHeap<'_>) {
+    /// Memory is scarce, if it was not: a request was served over edges, for example, and would otherwise have
+    /// been refused, or nearly.
+    pub(super) fn become_scarce(&self, device: DeviceHeap<'_>) {
         if self.policy == ElasticPolicy::Balanced && !self.is_scarce.swap(true, Relaxed) {
             device.heap.log.write(
                 LogLevel::Info,
