@@ -370,6 +370,7 @@ impl ExtentTable {
         let shadow = extent.shadows.iter_mut().find(|view| view.address == address)?;
         let view = std::mem::replace(shadow, left);
         extent.home = Some(View { class, ..view });
+        extent.origin = extent.origin.or(Some((view.lane, view.address)));
         let before = std::mem::replace(&mut extent.class, class);
         let (bytes, is_astray) = (extent.bytes, extent.astray_from());
         self.left_bytes[home.class.index()] += bytes;

@@ -127,7 +127,8 @@ fn a_home_changes_as_if_it_was_left() {
         let extent = extents.get(id).unwrap();
         let astray: Vec<_> = extents.strays(3).map(|(id, _)| id).collect();
         let left = SizeClass::ALL.map(|class| extents.left_bytes(class));
-        (extent.home, extent.class, extent.shadows.clone(), astray, left, extents.shadow_count())
+        let places = (extent.home, extent.origin, extent.shadows.clone(), astray);
+        (extent.class, places, left, extents.shadow_count())
     };
     let (mut extents, [small, _]) = pair();
     let (mut stepwise, _) = pair();
@@ -141,8 +142,21 @@ fn a_home_changes_as_if_it_was_left() {
         assert_eq!(of(&extents, small), of(&stepwise, small));
         extents.validate().unwrap();
     }
+    // Without the view at its origin, where it goes next is its origin.
+    for table in [&mut extents, &mut stepwise] {
+        table.add_view(small, 3, 0x12_0000);
+        table.leave_home(small, 6);
+        table.come_home(small, 0x11_0000, SizeClass::Small);
+        table.remove_view(small, 0x10_0000).unwrap();
+        table.forget_view(small);
+    }
+    extents.change_home(small, 0x12_0000, SizeClass::Small, 7).unwrap();
+    stepwise.leave_home(small, 7);
+    stepwise.come_home(small, 0x12_0000, SizeClass::Small);
+    assert_eq!(extents.get(small).unwrap().origin, Some((3, 0x12_0000)));
+    assert_eq!(of(&extents, small), of(&stepwise, small));
     let before = of(&extents, small);
-    assert_eq!(extents.change_home(small, 0x12_0000, SizeClass::Small, 7), None);
+    assert_eq!(extents.change_home(small, 0x13_0000, SizeClass::Small, 7), None);
     assert_eq!(of(&extents, small), before);
     extents.leave_home(small, 8);
     assert_eq!(extents.change_home(small, 0x11_0000, SizeClass::Small, 9), None);
