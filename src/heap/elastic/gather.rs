@@ -218,8 +218,11 @@ impl Extents {
     /// goes to, if it is still free.
     pub(super) fn recall(&self, climb: &Climb<'_>, mut wanted: Vec<FreeExtent>) {
         let lane = climb.lane;
-        self.recall_own(climb, &wanted);
-        wanted.retain(|extent| extent.lane != lane.index);
+        let is_own = |extent: &FreeExtent| extent.lane == lane.index;
+        if wanted.iter().any(is_own) {
+            self.recall_own(climb, &wanted);
+            wanted.retain(|extent| !is_own(extent));
+        }
         if wanted.is_empty() {
             return;
         }

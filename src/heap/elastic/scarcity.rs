@@ -17,8 +17,8 @@
 //! each large lane all free memory of the device goes back, once; and once more whenever a request of the
 //! lane left hardly anything since ([`NARROW_PART`]), or needed edges, because what was in use then may be
 //! free now, and coarse. Its blocks get finer extents in the next cycle, in a new layout. This costs a second
-//! of driver time at worst, and the host waits for the work that may still use that memory; but the next
-//! higher peak of the program may not fit otherwise.
+//! or two of driver time each time, at worst, and the host waits for the work that may still use that memory;
+//! but the next higher peak of the program may not fit otherwise.
 //!
 //! Restless lanes (`heap::moves`) would move finer extents for as long as they run, and keep theirs. Private
 //! pools have no part in this: what they have serves nobody else, and does not go back.
