@@ -6,6 +6,9 @@
 //! thread that captures, a file is written by a thread of its own, and clocks are no part of a
 //! schedule. Other contents are copied in one piece here, for which a pause needs no thread.
 
+#[path = "lent_edges.rs"]
+mod lent_edges;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
