@@ -38,9 +38,7 @@ def main(arguments: dict[str, Any]) -> None:
     # Kernels of these libraries do not exist without a GPU.
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
-    # In a forked process PyTorch makes its autograd engine anew at the first use. If two threads are
-    # the first at once, it crashes: 2 of 1,600 children, without Genesis (PyTorch 2.11).
-    Variable._execution_engine.is_checkpoint_valid()
+    make_autograd_engine()
     function = processes.load(arguments["file"], arguments["function"])
     if arguments["ending"] == "freed":
         processes.skip_destructors()
@@ -55,6 +53,12 @@ def main(arguments: dict[str, Any]) -> None:
         assert found == 0, simcuda.violations_text()
     if arguments["ending"] == "freed":
         processes.exit_without_python()
+
+
+def make_autograd_engine() -> None:
+    """In a forked process PyTorch makes its engine anew at the first use. If two threads are the
+    first at once, it crashes: 2 of 1,600 children, without Genesis (PyTorch 2.11)."""
+    Variable._execution_engine.is_checkpoint_valid()
 
 
 @contextlib.contextmanager
