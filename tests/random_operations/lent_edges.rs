@@ -1,8 +1,8 @@
 //! Threads of one stream that want what only free edges of extents can serve, and lend the same ones.
 //!
-//! A device is full, and every second block of it was freed. Extents are pages of 2 MiB, and what stays
+//! A device was full, and every second block of it was freed. Extents are pages of 2 MiB, and what stays
 //! and the holes begin or end in the middle of one. No two live blocks have a byte in common: each is
-//! marked all over, and still is when it is freed.
+//! marked all over, and still is when it is freed. In the end all that is whole is there again, and edges.
 
 use genesis::base::Status;
 use genesis::base::size::MIB;
@@ -11,13 +11,15 @@ use simgpu::StoreKind;
 
 use crate::support::{A, DEVICE, Random, Rig, Subject, schedules::explore};
 
-const CAPACITY_BYTES: u64 = 64 * MIB;
 const KEPT_BYTES: u64 = 3 * MIB;
 const HOLE_BYTES: u64 = 4 * MIB;
-const HOLES: u64 = CAPACITY_BYTES / (KEPT_BYTES + HOLE_BYTES);
-/// The most bytes of a request, in MiB: what is free at first.
-const MOST_MIB: u64 = (CAPACITY_BYTES - HOLES * KEPT_BYTES) / MIB;
-/// … and of half of them: once all that is whole is used, two edges serve two.
+const HOLES: u64 = 8;
+const CAPACITY_BYTES: u64 = HOLES * (KEPT_BYTES + HOLE_BYTES);
+/// What is free at first, the most of a request, in MiB; …
+const MOST_MIB: u64 = HOLES * HOLE_BYTES / MIB;
+/// … and what of it are whole extents: each block that stays has an edge beside it, of a mebibyte.
+const WHOLE_MIB: u64 = MOST_MIB - HOLES;
+/// The most of every second request: once all that is whole is used, two edges serve two.
 const SMALL_MIB: u64 = 3;
 /// The steps of a thread, and its live blocks at most.
 const STEPS: u64 = 40;
@@ -42,10 +44,12 @@ fn edges_are_lent_once() {
         holes.into_iter().for_each(|hole| rig.free(hole));
         let threads = (1..=2 + random.below(2)).map(|thread| {
             let (rig, random) = (rig.clone(), Random(random.next()));
-            shuttle::thread::spawn(move || allocate_and_free(&rig, random, thread * STEPS + HOLES))
+            shuttle::thread::spawn(move || allocate_and_free(&rig, random, thread * STEPS))
         });
         let threads: Vec<_> = threads.collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let over_edges = Marked::allocate(&rig, (WHOLE_MIB + 1) * MIB, HOLES);
+        over_edges.expect("an edge is lent").check_and_free(&rig);
         kept.into_iter().for_each(|block| block.check_and_free(&rig));
         rig.finish();
     });

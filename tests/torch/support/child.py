@@ -56,8 +56,8 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 def make_autograd_engine() -> None:
-    """In a forked process PyTorch makes its engine anew at the first use. If two threads are the
-    first at once, it crashes: 2 of 1,600 children, without Genesis (PyTorch 2.11)."""
+    """In a forked process PyTorch makes its engine anew at the first use, and crashes now and then
+    if two threads are the first at once (PyTorch 2.11, without Genesis, too)."""
     Variable._execution_engine.is_checkpoint_valid()
 
 
