@@ -19,10 +19,10 @@
 //!   lane's old watermarks. The refresh finds it beyond the new ones when it looks again, and then
 //!   begins anew. (It is missed if its counts reach the refreshing processor later than its look
 //!   at the old watermarks was: a locked instruction in each call would be needed against that.)
-//! - A block that becomes pending or ready moves watermarks, and this move and the refresh may
-//!   overwrite each other. Then a watermark is wrong by the bytes of blocks that became pending or
-//!   ready during the refresh, until the lane's next refresh or next such block. So a peak may miss
-//!   these bytes for each such lane.
+//! - A block that becomes pending or ready moves the floor, and this move and the refresh may overwrite
+//!   each other. Then the floor is wrong by the bytes of blocks that became pending or ready during the
+//!   refresh, until the lane's next refresh or next such block. So the peak of inactive bytes may miss
+//!   these for each such lane.
 //!
 //! **Threads do not wait for each other's refreshes** ([`Combined`](super::combined::Combined)): the one
 //! at it begins again for those that came meanwhile. When it does, it sets no floors for the peak of
@@ -38,7 +38,8 @@ use super::combined::Turn;
 use super::levels::{Levels, Snapshot, Totals};
 use super::watermarks::{Ceilings, Floor, Live, Pending, Share, set};
 use crate::base::size::SizeClass;
-use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+use crate::base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::base::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// A refresh begins anew so often at most: once for each thread that passes a watermark meanwhile,
 /// which then waits for the lock of the peaks.
@@ -51,8 +52,10 @@ const MOST_ROUNDS: u32 = 16;
 pub struct LaneCounters {
     classes: [ClassCounters; 2],
     shares: [Share; 2],
-    /// How often the ceilings were set; only refreshes write it.
-    settings: AtomicU64,
+    /// How often the ceilings were set, modulo 2^32; only refreshes write it.
+    settings: AtomicU32,
+    /// … when the shares were set, which are good until it changes.
+    shared_at: AtomicU32,
     floor: Floor,
     misses: AtomicU64,
     held_bytes: AtomicU64,
@@ -158,27 +161,31 @@ impl LaneCounters {
             allocated: live(add(&counters.allocated_total, allocated), &counters.allocated_freed),
             blocks: live(add(&counters.allocations, 1), &counters.frees),
         };
-        if self.shares[class.index()].covers(live) { Watermark::Within } else { self.share_room() }
+        let is_shared = self.settings.load(Relaxed) == self.shared_at.load(Relaxed);
+        if is_shared && self.shares[class.index()].covers(live) {
+            Watermark::Within
+        } else {
+            self.share_room()
+        }
     }
 
     /// Compares the levels with their ceilings, and shares out the room between the classes.
     #[cold]
     fn share_room(&self) -> Watermark {
-        let settings = self.settings.load(Relaxed);
+        // Before the ceilings: if they are set meanwhile, the shares are of an earlier setting.
+        let settings = self.settings.load(Acquire);
         let live = self.classes.each_ref().map(ClassCounters::live);
-        let of_both = self.ceilings.room_above(live[0].plus(live[1]));
-        let [small, large] = [0, 1].map(|class| self.class_ceilings[class].room_above(live[class]));
+        let pending = self.classes.each_ref().map(ClassCounters::pending);
+        let of_both = self.ceilings.room_above(live[0].plus(live[1]), pending[0].plus(pending[1]));
+        let [small, large] =
+            [0, 1].map(|class| self.class_ceilings[class].room_above(live[class], pending[class]));
         let (Some(of_both), Some(small), Some(large)) = (of_both, small, large) else {
             return Watermark::Crossed;
         };
         for ((share, live), own) in self.shares.iter().zip(live).zip([small, large]) {
             share.set(live.plus(own.shared(of_both)));
         }
-        // A refresh counts its setting, passes a fence, and then ends the shares.
-        fence(SeqCst);
-        if self.settings.load(Relaxed) != settings {
-            self.end_shares();
-        }
+        self.shared_at.store(settings, Relaxed);
         Watermark::Within
     }
 
@@ -198,9 +205,8 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
         add(&counters.pending_blocks, 1);
-        self.shares[class.index()].end();
-        self.follow_pending(class);
-        self.inactive_watermark()
+        self.shares[class.index()].lower(allocated);
+        self.inactive_watermark_with_pending()
     }
 
     /// Counts a pending block that has become free: the lane has more room for active blocks by its
@@ -209,8 +215,7 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated.wrapping_neg());
         add(&counters.pending_blocks, 1u64.wrapping_neg());
-        self.follow_pending(class);
-        self.inactive_watermark()
+        self.inactive_watermark_with_pending()
     }
 
     /// The bytes of live blocks of `class`. Lane lock held.
@@ -219,12 +224,15 @@ impl LaneCounters {
         self.classes[class.index()].live_bytes()
     }
 
-    fn follow_pending(&self, class: SizeClass) {
-        let pending = self.classes.each_ref().map(ClassCounters::pending);
-        self.class_ceilings[class.index()].follow(pending[class.index()]);
-        let pending = pending[0].plus(pending[1]);
-        self.ceilings.follow(pending);
-        self.floor.follow(pending);
+    /// What is pending for both classes.
+    fn pending(&self) -> Pending {
+        self.classes[0].pending().plus(self.classes[1].pending())
+    }
+
+    /// [`Self::inactive_watermark`] after a block has become pending or ready.
+    fn inactive_watermark_with_pending(&self) -> Watermark {
+        self.floor.follow(self.pending());
+        self.inactive_watermark()
     }
 
     #[inline]
@@ -294,31 +302,24 @@ impl LaneCounters {
     /// Sets the watermarks at the distance `room` from `levels`.
     fn set_watermarks(&self, levels: &Snapshot, room: &Snapshot) {
         set(&self.most_allocated, self.peak_of(levels));
-        let pending = self.classes.each_ref().map(ClassCounters::pending);
         for (class, ceilings) in self.class_ceilings.iter().enumerate() {
-            ceilings.set(&levels.classes[class], &room.classes[class], pending[class]);
+            ceilings.set(&levels.classes[class], &room.classes[class]);
         }
-        let pending = pending[0].plus(pending[1]);
-        self.ceilings.set(&levels.all, &room.all, pending);
-        add(&self.settings, 1);
-        self.floor.set(levels.all.active.saturating_sub(room.inactive), pending);
-    }
-
-    /// Ends the shares of the room below watermarks that were set before the last fence.
-    fn end_shares(&self) {
-        self.shares.iter().for_each(Share::end);
+        self.ceilings.set(&levels.all, &room.all);
+        self.settings.store(self.settings.load(Relaxed).wrapping_add(1), Release);
+        self.floor.set(levels.all.active.saturating_sub(room.inactive), self.pending());
     }
 
     /// Returns true if the lane is beyond one of its watermarks.
     fn is_beyond(&self) -> bool {
-        let [small, large] = self.classes.each_ref().map(ClassCounters::levels);
-        let classes = [(&self.class_ceilings[0], small), (&self.class_ceilings[1], large)];
-        let all = small.zip(large, u64::saturating_add);
+        let levels = self.classes.each_ref().map(ClassCounters::levels);
+        let all = levels[0].zip(levels[1], u64::saturating_add);
         let is_over = |(ceilings, levels): (&Ceilings, Levels)| {
-            let Levels { requested, allocated, blocks, .. } = levels;
-            ceilings.room_above(Live { requested, allocated, blocks }).is_none()
+            let Levels { requested, allocated, active, blocks, active_blocks } = levels;
+            let pending = Pending { bytes: active - allocated, blocks: active_blocks - blocks };
+            ceilings.room_above(Live { requested, allocated, blocks }, pending).is_none()
         };
-        classes.into_iter().any(is_over)
+        self.class_ceilings.iter().zip(levels).any(is_over)
             || is_over((&self.ceilings, all))
             || self.floor.is_above(all.allocated)
     }
@@ -407,11 +408,11 @@ impl Peaks {
         // What the division leaves is not nothing: a lane may need room for one block again and again.
         let rest = room.zip(share, |room, share| room - share * (lane_count - 1));
         let beyond = self.seen_of(lanes.clone()).position(|(lane, _)| lane.is_beyond());
-        for (index, (lane, levels)) in self.seen_of(lanes.clone()).enumerate() {
+        for (index, (lane, levels)) in self.seen_of(lanes).enumerate() {
             lane.set_watermarks(levels, if Some(index) == beyond { &rest } else { &share });
         }
+        // The lanes are looked at after they can see these.
         fence(SeqCst);
-        self.seen_of(lanes).for_each(|(lane, _)| lane.end_shares());
         sums
     }
 

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! So a program that repeats itself compares hardly ever: what was freed makes room within a share.
-//! New ceilings end both shares. A block that becomes pending lowers the ceilings of live blocks, so it
-//! ends the share of its class; one that becomes ready lowers none.
+//! New ceilings end both shares. A block that becomes pending is still active, so it lowers the share of
+//! its class by what it was; one that becomes ready changes none.
 
 use super::levels::Levels;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,11 +29,9 @@ pub(super) struct Ceilings {
     blocks: Ceiling,
 }
 
-/// Bounds live bytes, and active (live or pending) bytes: current = min(live, active − pending).
+/// Bounds what is live, and what is active (live or pending).
 #[derive(Debug, Default)]
 struct Ceiling {
-    /// The most that may be live with the present pending bytes.
-    current: AtomicU64,
     live: AtomicU64,
     active: AtomicU64,
 }
@@ -63,8 +61,8 @@ pub(super) struct Pending {
     pub(super) blocks: u64,
 }
 
-/// The most that a class may have live before levels are compared with their ceilings; 0 allocated
-/// bytes: not known.
+/// The most that a class may have live before levels are compared with their ceilings. Only the lane
+/// writes it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Share {
@@ -74,40 +72,34 @@ pub(super) struct Share {
 }
 
 impl Ceilings {
-    /// What is left above `live`; `None` if a level has passed its ceiling.
-    pub(super) fn room_above(&self, live: Live) -> Option<Live> {
+    /// What is left above `live`, while `pending` is active, too; `None` if a level has passed its
+    /// ceiling.
+    pub(super) fn room_above(&self, live: Live, pending: Pending) -> Option<Live> {
         Some(Live {
             requested: self.requested.load(Relaxed).checked_sub(live.requested)?,
-            allocated: self.allocated.current.load(Relaxed).checked_sub(live.allocated)?,
-            blocks: self.blocks.current.load(Relaxed).checked_sub(live.blocks)?,
+            allocated: self.allocated.room_above(live.allocated, pending.bytes)?,
+            blocks: self.blocks.room_above(live.blocks, pending.blocks)?,
         })
     }
 
-    /// Sets the ceilings to `levels` + `room`; `pending` is pending now.
-    pub(super) fn set(&self, levels: &Levels, room: &Levels, pending: Pending) {
+    /// Sets the ceilings to `levels` + `room`.
+    pub(super) fn set(&self, levels: &Levels, room: &Levels) {
         let bounds = levels.zip(*room, u64::saturating_add);
         set(&self.requested, bounds.requested);
-        self.allocated.set(bounds.allocated, bounds.active, pending.bytes);
-        self.blocks.set(bounds.blocks, bounds.active_blocks, pending.blocks);
-    }
-
-    /// Adjusts the ceilings to what is pending now.
-    pub(super) fn follow(&self, pending: Pending) {
-        self.allocated.follow(pending.bytes);
-        self.blocks.follow(pending.blocks);
+        self.allocated.set(bounds.allocated, bounds.active);
+        self.blocks.set(bounds.blocks, bounds.active_blocks);
     }
 }
 
 impl Ceiling {
-    fn set(&self, live: u64, active: u64, pending: u64) {
+    fn set(&self, live: u64, active: u64) {
         set(&self.live, live);
         set(&self.active, active);
-        self.follow(pending);
     }
 
-    fn follow(&self, pending: u64) {
+    fn room_above(&self, live: u64, pending: u64) -> Option<u64> {
         let below_active = self.active.load(Relaxed).saturating_sub(pending);
-        set(&self.current, self.live.load(Relaxed).min(below_active));
+        self.live.load(Relaxed).min(below_active).checked_sub(live)
     }
 }
 
@@ -170,9 +162,11 @@ impl Share {
         self.blocks.store(live.blocks, Relaxed);
     }
 
-    /// It is not known any more.
-    pub(super) fn end(&self) {
-        set(&self.allocated, 0);
+    /// A block of so many bytes was live, and is pending now. Less may be live by it, and as much more.
+    pub(super) fn lower(&self, bytes: u64) {
+        let lower = |bound: &AtomicU64, by| bound.store(bound.load(Relaxed).saturating_sub(by), Relaxed);
+        lower(&self.allocated, bytes);
+        lower(&self.blocks, 1);
     }
 }
 
