@@ -164,7 +164,8 @@ impl Share {
 
     /// A block of so many bytes was live, and is pending now. Less may be live by it, and as much more.
     pub(super) fn lower(&self, bytes: u64) {
-        let lower = |bound: &AtomicU64, by| bound.store(bound.load(Relaxed).saturating_sub(by), Relaxed);
+        let lower =
+            |bound: &AtomicU64, by| bound.store(bound.load(Relaxed).saturating_sub(by), Relaxed);
         lower(&self.allocated, bytes);
         lower(&self.blocks, 1);
     }

@@ -109,9 +109,9 @@ impl CudaDevice {
         work(context)
     }
 
-    /// Makes one driver call whose handles tell their context, counted.
+    /// Makes one short driver call whose handles tell their context, counted.
     fn call_by_handles(&self, call: Call, mut run: impl FnMut() -> RawResult) -> Result<()> {
-        self.meter.timed(|made| {
+        self.meter.sampled(|made| {
             made.count(call);
             self.by_handles(call, || check(call, run()))
         })
@@ -161,7 +161,7 @@ impl CudaDevice {
         }
     }
 
-    /// Makes `call`, which names `stream`, by `work`: `STREAM_CAPTURE_UNSUPPORTED` if that is captured.
+    /// Makes `call`, a short one that names `stream`, by `work`: `STREAM_CAPTURE_UNSUPPORTED` if that is captured.
     fn call_outside_capture(
         &self,
         call: Call,
@@ -176,9 +176,9 @@ impl CudaDevice {
             check(call, work())
         };
         if stream.is_default() {
-            self.within(call, |_| self.meter.timed(made))
+            self.within(call, |_| self.meter.sampled(made))
         } else {
-            self.meter.timed(|meter| self.by_handles(call, || made(meter)))
+            self.meter.sampled(|meter| self.by_handles(call, || made(meter)))
         }
     }
 
@@ -483,7 +483,7 @@ impl Device for CudaDevice {
     /// captures: the legacy stream takes no part in the capture, but work on it would break it.
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         self.within(Call::StreamIsCapturing, |_| {
-            self.meter.timed(|made| self.is_capturing(made, stream))
+            self.meter.sampled(|made| self.is_capturing(made, stream))
         })
     }
 
