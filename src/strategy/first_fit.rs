@@ -136,10 +136,17 @@ impl FreeList for FirstFit {
         bytes: &RangeInclusive<u64>,
         visit: &mut impl FnMut(Slot, &Block),
     ) {
-        for slot in self.slots() {
-            let block = blocks.get(slot);
-            if bytes.contains(&block.bytes) {
-                visit(slot, block);
+        let least = size_of((*bytes.start()).max(1));
+        for (leaf, _) in self.leaves.iter().zip(&self.bounds).filter(|(_, bound)| **bound >= least)
+        {
+            let mut fitting = at_least(&leaf.sizes, least);
+            while fitting != 0 {
+                let slot = leaf.slots[fitting.trailing_zeros() as usize];
+                fitting &= fitting - 1;
+                let block = blocks.get(slot);
+                if bytes.contains(&block.bytes) {
+                    visit(slot, block);
+                }
             }
         }
     }

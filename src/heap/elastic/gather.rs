@@ -302,24 +302,25 @@ impl Extents {
     /// Brings the lane's extents back to their origins, side by side as they were created, from the
     /// lane's own addresses and from other lanes'. Lanes that have none of them are not looked at.
     fn return_to_origins(&self, climb: &Climb<'_>) {
-        // Each lane that has some, and the bytes of the smallest one there.
-        let mut lanes: Vec<(u32, u64)> = Vec::new();
-        for (_, extent) in self.store.extents().strays(climb.lane.index) {
-            let Some(home) = extent.home else { continue };
-            match lanes.iter_mut().find(|(lane, _)| *lane == home.lane) {
-                Some((_, least_bytes)) => *least_bytes = extent.bytes.min(*least_bytes),
-                None => lanes.push((home.lane, extent.bytes)),
-            }
-        }
-        let mut wanted = Vec::new();
-        for (lane, least_bytes) in lanes {
-            if let Some(lane) = climb.device.heap.lanes.get(lane) {
+        let (mut wanted, mut next) = (Vec::new(), 0);
+        while let Some((index, least_bytes)) = self.lane_with_strays(climb.lane.index, next) {
+            if let Some(lane) = climb.device.heap.lanes.get(index) {
                 self.find_strays_in(lane, climb, least_bytes, &mut wanted);
             }
+            next = index + 1;
         }
         if !wanted.is_empty() {
             self.recall(climb, wanted);
         }
+    }
+
+    /// The first lane from `next` on that has extents astray from `lane`, and the bytes of the smallest of
+    /// these.
+    fn lane_with_strays(&self, lane: u32, next: u32) -> Option<(u32, u64)> {
+        let extents = self.store.extents();
+        let strays = extents.strays(lane);
+        let homes = strays.filter_map(|(_, extent)| Some((extent.home?.lane, extent.bytes)));
+        homes.filter(|(lane, _)| *lane >= next).min()
     }
 
     /// Adds to `wanted` the extents astray from the request's lane that are wholly free in `lane`, to go to
