@@ -36,7 +36,7 @@
 
 use super::combined::Turn;
 use super::levels::{Levels, Snapshot, Totals};
-use super::watermarks::{Ceilings, Floor, Live, Pending, Share, set};
+use super::watermarks::{Allowance, Ceilings, Floor, Live, Pending, Share, set};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::base::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -46,17 +46,18 @@ use crate::base::sync::atomic::{AtomicU32, AtomicU64, fence};
 const MOST_ROUNDS: u32 = 16;
 
 /// The counters of one lane. Cache lines, of 64 bytes each: one for each class that the lane's calls write;
-/// one that they compare with; one of what few calls use; and the ceilings, which refreshes write.
+/// one that they compare with; what few calls use; and the ceilings, which refreshes write.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct LaneCounters {
     classes: [ClassCounters; 2],
-    shares: [Share; 2],
+    allowances: [Allowance; 2],
     /// How often the ceilings were set, modulo 2^32; only refreshes write it.
     settings: AtomicU32,
     /// … when the shares were set, which are good until it changes.
     shared_at: AtomicU32,
     floor: Floor,
+    shares: [Share; 2],
     misses: AtomicU64,
     held_bytes: AtomicU64,
     /// The most live bytes that a refresh has seen.
@@ -92,19 +93,6 @@ pub enum Watermark {
 
 impl ClassCounters {
     /// Lane lock held, so no other thread changes the counters.
-    #[inline]
-    fn live(&self) -> Live {
-        let difference = |total: &AtomicU64, gone: &AtomicU64| {
-            total.load(Relaxed).wrapping_sub(gone.load(Relaxed))
-        };
-        Live {
-            requested: difference(&self.requested_total, &self.requested_freed),
-            allocated: difference(&self.allocated_total, &self.allocated_freed),
-            blocks: difference(&self.allocations, &self.frees),
-        }
-    }
-
-    /// The allocated bytes of [`Self::live`].
     #[inline]
     fn live_bytes(&self) -> u64 {
         self.allocated_total.load(Relaxed).wrapping_sub(self.allocated_freed.load(Relaxed))
@@ -162,7 +150,7 @@ impl LaneCounters {
             blocks: live(add(&counters.allocations, 1), &counters.frees),
         };
         let is_shared = self.settings.load(Relaxed) == self.shared_at.load(Relaxed);
-        if is_shared && self.shares[class.index()].covers(live) {
+        if is_shared && self.allowances[class.index()].covers(live) {
             Watermark::Within
         } else {
             self.share_room()
@@ -174,16 +162,16 @@ impl LaneCounters {
     fn share_room(&self) -> Watermark {
         // Before the ceilings: if they are set meanwhile, the shares are of an earlier setting.
         let settings = self.settings.load(Acquire);
-        let live = self.classes.each_ref().map(ClassCounters::live);
-        let pending = self.classes.each_ref().map(ClassCounters::pending);
-        let of_both = self.ceilings.room_above(live[0].plus(live[1]), pending[0].plus(pending[1]));
+        let levels = self.classes.each_ref().map(ClassCounters::levels);
+        let of_both = self.ceilings.room_above(levels[0].zip(levels[1], u64::saturating_add));
         let [small, large] =
-            [0, 1].map(|class| self.class_ceilings[class].room_above(live[class], pending[class]));
+            [0, 1].map(|class| self.class_ceilings[class].room_above(levels[class]));
         let (Some(of_both), Some(small), Some(large)) = (of_both, small, large) else {
             return Watermark::Crossed;
         };
-        for ((share, live), own) in self.shares.iter().zip(live).zip([small, large]) {
-            share.set(live.plus(own.shared(of_both)));
+        for (class, own) in [small, large].into_iter().enumerate() {
+            self.shares[class].set(levels[class], own, of_both);
+            self.follow_pending(class);
         }
         self.shared_at.store(settings, Relaxed);
         Watermark::Within
@@ -205,7 +193,7 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
         add(&counters.pending_blocks, 1);
-        self.shares[class.index()].lower(allocated);
+        self.follow_pending(class.index());
         self.inactive_watermark_with_pending()
     }
 
@@ -215,6 +203,7 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated.wrapping_neg());
         add(&counters.pending_blocks, 1u64.wrapping_neg());
+        self.follow_pending(class.index());
         self.inactive_watermark_with_pending()
     }
 
@@ -222,6 +211,11 @@ impl LaneCounters {
     #[inline]
     pub fn live_bytes(&self, class: SizeClass) -> u64 {
         self.classes[class.index()].live_bytes()
+    }
+
+    /// Adjusts what may be live of a class to what is pending now.
+    fn follow_pending(&self, class: usize) {
+        self.allowances[class].follow(&self.shares[class], self.classes[class].pending());
     }
 
     /// What is pending for both classes.
@@ -302,10 +296,11 @@ impl LaneCounters {
     /// Sets the watermarks at the distance `room` from `levels`.
     fn set_watermarks(&self, levels: &Snapshot, room: &Snapshot) {
         set(&self.most_allocated, self.peak_of(levels));
-        for (class, ceilings) in self.class_ceilings.iter().enumerate() {
-            ceilings.set(&levels.classes[class], &room.classes[class]);
+        let bounds = levels.zip(*room, u64::saturating_add);
+        for (ceilings, bounds) in self.class_ceilings.iter().zip(bounds.classes) {
+            ceilings.set(bounds);
         }
-        self.ceilings.set(&levels.all, &room.all);
+        self.ceilings.set(bounds.all);
         self.settings.store(self.settings.load(Relaxed).wrapping_add(1), Release);
         self.floor.set(levels.all.active.saturating_sub(room.inactive), self.pending());
     }
@@ -314,11 +309,8 @@ impl LaneCounters {
     fn is_beyond(&self) -> bool {
         let levels = self.classes.each_ref().map(ClassCounters::levels);
         let all = levels[0].zip(levels[1], u64::saturating_add);
-        let is_over = |(ceilings, levels): (&Ceilings, Levels)| {
-            let Levels { requested, allocated, active, blocks, active_blocks } = levels;
-            let pending = Pending { bytes: active - allocated, blocks: active_blocks - blocks };
-            ceilings.room_above(Live { requested, allocated, blocks }, pending).is_none()
-        };
+        let is_over =
+            |(ceilings, levels): (&Ceilings, Levels)| ceilings.room_above(levels).is_none();
         self.class_ceilings.iter().zip(levels).any(is_over)
             || is_over((&self.ceilings, all))
             || self.floor.is_above(all.allocated)

@@ -321,10 +321,10 @@ fn what_different_threads_write_is_on_different_cache_lines() {
     // The lane's calls, both, the lane's slow paths, refreshes.
     let groups = [
         offset_of!(LaneCounters, classes),
-        offset_of!(LaneCounters, shares),
-        offset_of!(LaneCounters, misses) / LINE * LINE,
+        offset_of!(LaneCounters, allowances),
+        offset_of!(LaneCounters, shares) / LINE * LINE,
         offset_of!(LaneCounters, class_ceilings),
     ];
-    assert_eq!(groups, [0, 2 * LINE, 3 * LINE, 4 * LINE]);
-    assert_eq!(size_of::<LaneCounters>(), 7 * LINE);
+    assert_eq!(groups, [0, 2 * LINE, 3 * LINE, 5 * LINE]);
+    assert_eq!(size_of::<LaneCounters>(), 8 * LINE);
 }

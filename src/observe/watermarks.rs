@@ -9,32 +9,21 @@
 //!
 //! ```text
 //! room of a class = what is left of its ceiling, at most half of what is left of that of both
-//! share           = live then + room
+//! share           = level then + room
 //! no level passes its ceiling while both classes stay within their shares
+//! may be live     = min(live share, active share − pending)            follows what is pending
 //! ```
 //!
 //! So a program that repeats itself compares hardly ever: what was freed makes room within a share.
-//! New ceilings end both shares. A block that becomes pending is still active, so it lowers the share of
-//! its class by what it was; one that becomes ready changes none.
+//! New ceilings end both shares.
 
 use super::levels::Levels;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most that may be live before the sums must be made.
+/// The most of each level before the sums must be made.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub(super) struct Ceilings {
-    requested: AtomicU64,
-    allocated: Ceiling,
-    blocks: Ceiling,
-}
-
-/// Bounds what is live, and what is active (live or pending).
-#[derive(Debug, Default)]
-struct Ceiling {
-    live: AtomicU64,
-    active: AtomicU64,
-}
+pub(super) struct Ceilings(Bounds);
 
 /// The fewest bytes that may be live (so the most that may be inactive) before the sums must be made.
 /// Each free reads the first field.
@@ -46,7 +35,33 @@ pub(super) struct Floor {
     active: AtomicU64,
 }
 
-/// Live bytes and blocks, or how many more there may be.
+/// The most that a class may have live before levels are compared with their ceilings: what each
+/// allocation reads of its [`Share`].
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(super) struct Allowance {
+    requested: AtomicU64,
+    allocated: AtomicU64,
+    blocks: AtomicU64,
+}
+
+/// The most of each level of a class before levels are compared with their ceilings. Only the lane
+/// writes it.
+#[derive(Debug, Default)]
+pub(super) struct Share(Bounds);
+
+/// A bound for each level.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Bounds {
+    requested: AtomicU64,
+    allocated: AtomicU64,
+    active: AtomicU64,
+    blocks: AtomicU64,
+    active_blocks: AtomicU64,
+}
+
+/// Live bytes and blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Live {
     pub(super) requested: u64,
@@ -61,45 +76,36 @@ pub(super) struct Pending {
     pub(super) blocks: u64,
 }
 
-/// The most that a class may have live before levels are compared with their ceilings. Only the lane
-/// writes it.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(super) struct Share {
-    requested: AtomicU64,
-    allocated: AtomicU64,
-    blocks: AtomicU64,
+impl Bounds {
+    fn levels(&self) -> Levels {
+        Levels {
+            requested: self.requested.load(Relaxed),
+            allocated: self.allocated.load(Relaxed),
+            active: self.active.load(Relaxed),
+            blocks: self.blocks.load(Relaxed),
+            active_blocks: self.active_blocks.load(Relaxed),
+        }
+    }
+
+    fn set(&self, bounds: Levels) {
+        set(&self.requested, bounds.requested);
+        set(&self.allocated, bounds.allocated);
+        set(&self.active, bounds.active);
+        set(&self.blocks, bounds.blocks);
+        set(&self.active_blocks, bounds.active_blocks);
+    }
 }
 
 impl Ceilings {
-    /// What is left above `live`, while `pending` is active, too; `None` if a level has passed its
-    /// ceiling.
-    pub(super) fn room_above(&self, live: Live, pending: Pending) -> Option<Live> {
-        Some(Live {
-            requested: self.requested.load(Relaxed).checked_sub(live.requested)?,
-            allocated: self.allocated.room_above(live.allocated, pending.bytes)?,
-            blocks: self.blocks.room_above(live.blocks, pending.blocks)?,
-        })
+    /// What is left above `levels`; `None` if one of them has passed its ceiling.
+    pub(super) fn room_above(&self, levels: Levels) -> Option<Levels> {
+        let bounds = self.0.levels();
+        let is_within = levels.zip(bounds, u64::min) == levels;
+        is_within.then(|| bounds.zip(levels, |bound, level| bound - level))
     }
 
-    /// Sets the ceilings to `levels` + `room`.
-    pub(super) fn set(&self, levels: &Levels, room: &Levels) {
-        let bounds = levels.zip(*room, u64::saturating_add);
-        set(&self.requested, bounds.requested);
-        self.allocated.set(bounds.allocated, bounds.active);
-        self.blocks.set(bounds.blocks, bounds.active_blocks);
-    }
-}
-
-impl Ceiling {
-    fn set(&self, live: u64, active: u64) {
-        set(&self.live, live);
-        set(&self.active, active);
-    }
-
-    fn room_above(&self, live: u64, pending: u64) -> Option<u64> {
-        let below_active = self.active.load(Relaxed).saturating_sub(pending);
-        self.live.load(Relaxed).min(below_active).checked_sub(live)
+    pub(super) fn set(&self, bounds: Levels) {
+        self.0.set(bounds);
     }
 }
 
@@ -122,32 +128,7 @@ impl Floor {
     }
 }
 
-impl Live {
-    pub(super) fn plus(self, other: Self) -> Self {
-        self.zip(other, |own, other| own + other)
-    }
-
-    /// The room of one class, of which `self` is left, while `of_both` is left of both together.
-    pub(super) fn shared(self, of_both: Self) -> Self {
-        self.zip(of_both, |own, of_both| own.min(of_both / 2))
-    }
-
-    fn zip(self, other: Self, function: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            requested: function(self.requested, other.requested),
-            allocated: function(self.allocated, other.allocated),
-            blocks: function(self.blocks, other.blocks),
-        }
-    }
-}
-
-impl Pending {
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self { bytes: self.bytes + other.bytes, blocks: self.blocks + other.blocks }
-    }
-}
-
-impl Share {
+impl Allowance {
     /// Returns true if so much may be live.
     #[inline(always)]
     pub(super) fn covers(&self, live: Live) -> bool {
@@ -156,18 +137,30 @@ impl Share {
             && live.blocks <= self.blocks.load(Relaxed)
     }
 
-    pub(super) fn set(&self, live: Live) {
-        self.requested.store(live.requested, Relaxed);
-        self.allocated.store(live.allocated, Relaxed);
-        self.blocks.store(live.blocks, Relaxed);
+    /// Adjusts what may be live to what is pending now.
+    pub(super) fn follow(&self, Share(share): &Share, pending: Pending) {
+        let least = |live: &AtomicU64, active: &AtomicU64, pending| {
+            live.load(Relaxed).min(active.load(Relaxed).saturating_sub(pending))
+        };
+        let Bounds { requested, allocated, active, blocks, active_blocks } = share;
+        self.requested.store(requested.load(Relaxed), Relaxed);
+        self.allocated.store(least(allocated, active, pending.bytes), Relaxed);
+        self.blocks.store(least(blocks, active_blocks, pending.blocks), Relaxed);
     }
+}
 
-    /// A block of so many bytes was live, and is pending now. Less may be live by it, and as much more.
-    pub(super) fn lower(&self, bytes: u64) {
-        let lower =
-            |bound: &AtomicU64, by| bound.store(bound.load(Relaxed).saturating_sub(by), Relaxed);
-        lower(&self.allocated, bytes);
-        lower(&self.blocks, 1);
+impl Share {
+    /// The share of a class with these `levels`, of whose own ceilings `own` is left, and of those of both
+    /// classes `of_both`.
+    pub(super) fn set(&self, levels: Levels, own: Levels, of_both: Levels) {
+        let room = own.zip(of_both, |own, of_both| own.min(of_both / 2));
+        self.0.set(levels.zip(room, |level, room| level + room));
+    }
+}
+
+impl Pending {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, blocks: self.blocks + other.blocks }
     }
 }
 
