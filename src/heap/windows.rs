@@ -5,6 +5,9 @@
 //! windows before, which window was found. Those before are part of the question because a cycle has
 //! many requests of one size. With one alone, many of fsdp_streams' misses have no sure window.
 //!
+//! Even so a question may have several answers, of which mostly only one is free. So all are kept that
+//! were found, until another is found while they are as free.
+//!
 //! A window is sure only after the search has found it several times, and all are forgotten as soon
 //! as a request needs the driver. So a program that has not come to rest is left to the search, and
 //! moves and holds the same memory as if nothing were remembered, but for little.
@@ -16,7 +19,7 @@ use std::ops::Range;
 const PLACES: usize = 256;
 /// A window is in one of so many places side by side.
 const CHOICES: usize = 4;
-/// A window is sure once it was found so often in a row. With 2 or 3, llama7b_lora_ckpt held more on
+/// A window is sure once it was found so often, each time that it was free. With 2 or 3, llama7b_lora_ckpt held more on
 /// 1.02 times its live peak, and moved memory in more passes.
 const SURE_TIMES: u32 = 4;
 /// … and one of memory that other lanes have: how they need it themselves has to come to rest too. With 4,
@@ -32,7 +35,7 @@ pub(super) struct KnownWindows {
     last: [u64; 2],
 }
 
-/// The answer to a question: a window that is sure.
+/// An answer to a question: a window that is sure if it is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SureWindow {
     /// The address of its first shadow.
@@ -50,31 +53,47 @@ struct Known {
     bytes: u64,
     /// The address of its first shadow.
     shadow: u64,
-    /// How often it was found in a row.
+    /// How often it was found, since another was though this one was free.
     times: u32,
 }
 
 impl KnownWindows {
-    /// The window for a block of `bytes` after the last two windows, if it is sure.
-    pub(super) fn find(&self, bytes: u64) -> Option<SureWindow> {
-        let choices = self.places.get(self.choices(bytes))?;
-        let known = choices.iter().find(|known| known.answers(self.last, bytes))?;
-        let may_be_of_others = known.times >= SURE_TIMES_OF_OTHERS;
-        let sure = SureWindow { shadow: known.shadow, may_be_of_others };
-        (known.times >= SURE_TIMES).then_some(sure)
+    /// The windows that are sure for a block of `bytes` after the last two windows.
+    pub(super) fn sure(&self, bytes: u64) -> impl Iterator<Item = SureWindow> {
+        let sure = self.answers(bytes).filter(|known| known.times >= SURE_TIMES);
+        sure.map(|&Known { shadow, times, .. }| SureWindow {
+            shadow,
+            may_be_of_others: times >= SURE_TIMES_OF_OTHERS,
+        })
     }
 
-    /// The window that begins with `shadow` was found for a block of `bytes`.
-    pub(super) fn found(&mut self, bytes: u64, shadow: u64) {
+    /// The windows that were found for a block of `bytes` after the last two windows, by their first
+    /// shadows.
+    pub(super) fn before(&self, bytes: u64) -> impl Iterator<Item = u64> {
+        self.answers(bytes).map(|known| known.shadow)
+    }
+
+    fn answers(&self, bytes: u64) -> impl Iterator<Item = &Known> {
+        let choices = self.places.get(self.choices(bytes)).unwrap_or_default();
+        choices.iter().filter(move |known| known.answers(self.last, bytes))
+    }
+
+    /// The window that begins with `shadow` was found for a block of `bytes`, though those of `passed_over`
+    /// were free.
+    pub(super) fn found(&mut self, bytes: u64, shadow: u64, passed_over: &[u64]) {
         if self.places.is_empty() {
             self.places = vec![Known::default(); PLACES];
         }
         let (before, choices) = (self.last, self.choices(bytes));
-        let preferred = |known: &&mut Known| (!known.answers(before, bytes), known.times);
-        if let Some(known) = self.places[choices].iter_mut().min_by_key(preferred) {
-            let again = Known { before, bytes, shadow, times: known.times };
-            let times = if *known == again { known.times.saturating_add(1) } else { 1 };
-            *known = Known { times, ..again };
+        let choices = &mut self.places[choices];
+        let answers = choices.iter_mut().filter(|known| known.answers(before, bytes));
+        answers
+            .filter(|known| passed_over.contains(&known.shadow))
+            .for_each(|known| known.times = 0);
+        let is_it = |known: &Known| known.answers(before, bytes) && known.shadow == shadow;
+        if let Some(known) = choices.iter_mut().min_by_key(|known| (!is_it(known), known.times)) {
+            let times = if is_it(known) { known.times.saturating_add(1) } else { 1 };
+            *known = Known { before, bytes, shadow, times };
         }
         self.pass(shadow);
     }
@@ -115,16 +134,16 @@ mod tests {
 
     /// The window that is sure for a block of `bytes`.
     fn sure(windows: &KnownWindows, bytes: u64) -> Option<u64> {
-        windows.find(bytes).map(|sure| sure.shadow)
+        windows.sure(bytes).next().map(|sure| sure.shadow)
     }
 
     #[test]
-    fn a_window_is_sure_once_it_was_found_several_times_in_a_row() {
+    fn a_window_is_sure_once_it_was_found_several_times() {
         let mut windows = KnownWindows::default();
         // A cycle of two requests of one size.
         let cycle = |windows: &mut KnownWindows, second: u64| {
-            windows.found(100, 0x1000);
-            windows.found(100, second);
+            windows.found(100, 0x1000, &[]);
+            windows.found(100, second, &[]);
         };
         for _ in 0..SURE_TIMES {
             assert_eq!(sure(&windows, 100), None);
@@ -137,11 +156,30 @@ mod tests {
         windows.pass(0x1000);
         assert_eq!(sure(&windows, 100), Some(0x2000));
         assert_eq!(sure(&windows, 101), None);
-        // Another one in its place has to be found as often.
-        windows.found(100, 0x3000);
-        windows.pass(0x2000);
-        windows.pass(0x1000);
-        assert_eq!(sure(&windows, 100), None);
+    }
+
+    #[test]
+    fn a_window_that_is_free_and_not_found_is_sure_no_more() {
+        let mut windows = KnownWindows::default();
+        let mut found = |window, passed_over: &[u64]| {
+            windows.pass(0x1000);
+            windows.pass(0x2000);
+            windows.found(100, window, passed_over);
+            windows.pass(0x1000);
+            windows.pass(0x2000);
+            windows.sure(100).map(|sure| sure.shadow).collect::<Vec<u64>>()
+        };
+        for _ in 1..SURE_TIMES {
+            assert!(found(0x3000, &[]).is_empty());
+            assert!(found(0x4000, &[]).is_empty(), "while the other is in use");
+        }
+        assert_eq!(found(0x3000, &[]), [0x3000]);
+        assert_eq!(found(0x4000, &[]), [0x3000, 0x4000]);
+        assert_eq!(found(0x5000, &[0x4000]), [0x3000]);
+        for _ in 1..SURE_TIMES {
+            assert_eq!(found(0x4000, &[]), [0x3000]);
+        }
+        assert_eq!(found(0x4000, &[]), [0x3000, 0x4000]);
     }
 
     #[test]
@@ -149,7 +187,7 @@ mod tests {
         let mut windows = KnownWindows::default();
         let cycle = [0x1000, 0x2000, 0x1000, 0x3000, 0x1000, 0x4000];
         for _ in 0..=SURE_TIMES {
-            cycle.iter().for_each(|&window| windows.found(100, window));
+            cycle.iter().for_each(|&window| windows.found(100, window, &[]));
         }
         for window in cycle {
             assert_eq!(sure(&windows, 100), Some(window));
@@ -161,12 +199,12 @@ mod tests {
     fn windows_of_other_lanes_memory_have_to_be_found_more_often() {
         let mut windows = KnownWindows::default();
         for times in 0..SURE_TIMES_OF_OTHERS + 4 {
-            let sure = windows.find(100);
+            let sure = windows.sure(100).next();
             // The first two were found after none or one.
             assert_eq!(sure.is_some(), times >= SURE_TIMES + 2, "found {times} times");
             let may_be_of_others = sure.is_some_and(|sure| sure.may_be_of_others);
             assert_eq!(may_be_of_others, times >= SURE_TIMES_OF_OTHERS + 2, "found {times} times");
-            windows.found(100, 0x1000);
+            windows.found(100, 0x1000, &[]);
         }
     }
 
@@ -175,7 +213,7 @@ mod tests {
         let mut windows = KnownWindows::default();
         let cycle = 1..=PLACES as u64 / 2;
         for _ in 0..=SURE_TIMES {
-            cycle.clone().for_each(|number| windows.found(number << 20, number << 30));
+            cycle.clone().for_each(|number| windows.found(number << 20, number << 30, &[]));
         }
         let is_sure = |&number: &u64| {
             let is_sure = sure(&windows, number << 20) == Some(number << 30);
@@ -190,7 +228,7 @@ mod tests {
     fn nothing_is_sure_after_other_memory_came() {
         let mut windows = KnownWindows::default();
         for _ in 0..SURE_TIMES + 2 {
-            windows.found(100, 0x1000);
+            windows.found(100, 0x1000, &[]);
         }
         assert_eq!(sure(&windows, 100), Some(0x1000));
         windows.forget();

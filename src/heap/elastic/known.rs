@@ -31,10 +31,27 @@ fn least_bytes(extents: &[FreeExtent]) -> u64 {
 }
 
 impl LaneState {
-    /// The known window for a block of `bytes`, if all of it that is not in other lanes is free. This
-    /// lane's index is `lane`.
+    /// The known window for a block of `bytes`, if just one is sure and free. This lane's index is `lane`.
     fn known_window(&self, store: &ExtentStore, lane: u32, bytes: u64) -> Option<KnownWindow> {
-        let SureWindow { shadow, may_be_of_others } = self.windows.find(bytes)?;
+        let is_allowed = |window: &KnownWindow, sure: &SureWindow| {
+            sure.may_be_of_others || window.recalled.iter().all(|extent| extent.lane == lane)
+        };
+        let mut free = self.windows.sure(bytes).filter_map(|sure| {
+            self.free_window(store, lane, bytes, sure.shadow)
+                .filter(|window| is_allowed(window, &sure))
+        });
+        free.next().filter(|_| free.next().is_none())
+    }
+
+    /// The window for a block of `bytes` that begins with `shadow`, if all of it that is not in other lanes
+    /// is free. This lane's index is `lane`.
+    fn free_window(
+        &self,
+        store: &ExtentStore,
+        lane: u32,
+        bytes: u64,
+        shadow: u64,
+    ) -> Option<KnownWindow> {
         let mut slot = self.blocks.slot_at(shadow)?;
         let before = self.blocks.get(slot).before;
         let is_free = |slot: Slot| self.blocks.get(slot).state == State::Free;
@@ -69,8 +86,6 @@ impl LaneState {
         for extent in &mut recalled {
             if extent.lane == lane {
                 extent.slot = free.around(extent.address, extent.bytes)?;
-            } else if !may_be_of_others {
-                return None;
             }
         }
         // No extent lies in the window already, or is in it twice.
@@ -138,11 +153,18 @@ impl Extents {
 
     /// Remembers the window that the search has found, if nothing has to be mapped in it; else forgets all.
     pub(super) fn remember_window(&self, climb: &Climb<'_>, window: &Window) {
-        let mut state = climb.lane.lock();
+        let (bytes, mut guard) = (climb.block_bytes, climb.lane.lock());
+        let state = &mut *guard;
         if window.bare_bytes > 0 {
             state.windows.forget();
         } else if let Some((_, shadow)) = window.shadows().next() {
-            state.windows.found(climb.block_bytes, shadow);
+            let is_free = |known: &u64| {
+                let is_other = *known != shadow;
+                is_other
+                    && state.free_window(&self.store, climb.lane.index, bytes, *known).is_some()
+            };
+            let passed_over: Vec<u64> = state.windows.before(bytes).filter(is_free).collect();
+            state.windows.found(bytes, shadow, &passed_over);
         }
     }
 }
