@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// So many windows are remembered, a power of two: more than any of the recorded programs needs in a
 /// pass.
-const PLACES: usize = 256;
+const PLACES: usize = 512;
 /// A window is in one of so many places side by side.
 const CHOICES: usize = 4;
 /// A window is sure once it was found so often, each time that it was free. With 2 or 3, llama7b_lora_ckpt held more on
