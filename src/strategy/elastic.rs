@@ -9,10 +9,13 @@
 //! This module does not know which memory lies under the addresses: `heap::elastic` changes it,
 //! taking parts of free blocks out and putting others in.
 
-use super::joined::{CutRule, Joined};
+use std::ops::RangeInclusive;
+
+use super::joined::{CutRule, FreeList, Joined};
 use super::segregated::Segregated;
 use super::wilderness::WildernessLast;
 use crate::base::size::SizeClass;
+use crate::memory::{Block, BlockTable, Slot};
 
 /// The free blocks of one lane.
 pub type Elastic = Joined<Segregated, WildernessLast, ExactCut>;
@@ -30,6 +33,23 @@ impl Elastic {
     /// See [`super::Strategy::expect_views`].
     pub fn expect_views(&mut self, do_return: bool) {
         self.large_list().expect_views(do_return);
+    }
+
+    /// See [`super::Strategy::wild_around`].
+    pub fn wild_around(&self, blocks: &BlockTable, address: u64, bytes: u64) -> Option<Slot> {
+        self.lists().1.wild_around(blocks, address, bytes)
+    }
+
+    /// See [`super::Strategy::visit_rest`].
+    pub fn visit_rest(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        let (small, large) = self.lists();
+        small.visit(blocks, bytes, visit);
+        large.visit_rest(blocks, bytes, visit);
     }
 }
 

@@ -171,7 +171,11 @@ impl FreeList for FirstFit {
                 let is_known = held.addresses[index] == block.address
                     && held.sizes[index] == size_of(block.bytes);
                 let is_in_order = block.address >= end.max(start);
-                if !is_known || !is_in_order || block.state != State::Free {
+                let last = block.address + block.bytes - 1;
+                let is_found = [block.address, last]
+                    .iter()
+                    .all(|&byte| self.around(blocks, byte, 1) == Some(held.slots[index]));
+                if !is_known || !is_in_order || !is_found || block.state != State::Free {
                     return Err(format!("leaf {leaf}, block {index}: {block:?}"));
                 }
                 end = block.address + block.bytes;
@@ -187,6 +191,19 @@ impl FreeList for FirstFit {
 impl FirstFit {
     fn slots(&self) -> impl Iterator<Item = Slot> {
         self.leaves.iter().flat_map(|leaf| leaf.slots[..leaf.count].iter().copied())
+    }
+
+    /// The block that `[address, address + bytes)` lies in.
+    pub(super) fn around(&self, blocks: &BlockTable, address: u64, bytes: u64) -> Option<Slot> {
+        let mut leaf = self.leaf_of(address);
+        let mut after = self.leaves[leaf].addresses.partition_point(|&start| start <= address);
+        if after == 0 {
+            leaf = leaf.checked_sub(1)?;
+            after = self.leaves[leaf].count;
+        }
+        let slot = self.leaves[leaf].slots[after.checked_sub(1)?];
+        let block = blocks.get(slot);
+        (address + bytes <= block.address + block.bytes).then_some(slot)
     }
 
     /// [`FreeList::find`] among sizes that are equal here, because four bytes cannot tell them

@@ -114,6 +114,11 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
         Self { small: Class::new(), large: Class::new(), rule }
     }
 
+    /// The small and the large free blocks.
+    pub(super) fn lists(&self) -> (&S, &L) {
+        (&self.small.list, &self.large.list)
+    }
+
     /// The large free blocks.
     pub(super) fn large_list(&mut self) -> &mut L {
         &mut self.large.list

@@ -143,6 +143,28 @@ impl Strategy {
         }
     }
 
+    /// The free block that `[address, address + bytes)` lies in, if it is in the wilderness: that is found
+    /// by address. Only Elastic has one.
+    pub fn wild_around(&self, blocks: &BlockTable, address: u64, bytes: u64) -> Option<Slot> {
+        match self {
+            Self::Elastic(elastic) => elastic.wild_around(blocks, address, bytes),
+            _ => None,
+        }
+    }
+
+    /// [`Self::visit`] of the free blocks outside of the wilderness.
+    pub fn visit_rest(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        match self {
+            Self::Elastic(elastic) => elastic.visit_rest(blocks, bytes, visit),
+            other => other.visit(blocks, bytes, visit),
+        }
+    }
+
     /// Cuts a block that is not in here to `block_bytes`, and takes in the rest. Only Caching and
     /// Arena do: their segments are larger than a block.
     pub fn cut(&mut self, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {

@@ -52,6 +52,26 @@ impl WildernessLast {
         self.do_views_return = do_return;
     }
 
+    /// The block of the wilderness that `[address, address + bytes)` lies in.
+    pub(super) fn wild_around(
+        &self,
+        blocks: &BlockTable,
+        address: u64,
+        bytes: u64,
+    ) -> Option<Slot> {
+        self.wilderness.around(blocks, address, bytes)
+    }
+
+    /// [`FreeList::visit`] of those outside of the wilderness.
+    pub(super) fn visit_rest(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        self.rest.visit(blocks, bytes, visit);
+    }
+
     /// Returns true if the block in `slot`, which comes here, is in the wilderness.
     #[inline(always)]
     fn is_wild(&self, blocks: &BlockTable, slot: Slot) -> bool {

@@ -14,8 +14,8 @@ use crate::memory::{
     Block, Edge, Extent, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State, View,
 };
 
-/// Few lanes have more free blocks that extents may lie in.
-const USUAL_FREE_BLOCKS: usize = 32;
+/// Few lanes have more free blocks, outside of the wilderness, that extents may lie in.
+const USUAL_FREE_BLOCKS: usize = 8;
 
 /// An extent that is mapped at new addresses.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +55,13 @@ pub(in super::super) struct Coming {
     pub(in super::super) epoch: u32,
 }
 
-/// The free blocks of a lane as they are now, by address: to find those around many extents.
+/// The free blocks of a lane as they are now, to find those around many extents.
 #[derive(Debug)]
-pub(super) struct FreeBlocks(Vec<(Range<u64>, Slot)>);
+pub(super) struct FreeBlocks<'a> {
+    state: &'a LaneState,
+    /// Those outside of the wilderness, by address.
+    rest: Vec<(Range<u64>, Slot)>,
+}
 
 /// The device's table of extents, locked.
 type Table<'a> = Guard<'a, ExtentTable, { rank::DEVICE }>;
@@ -228,23 +232,17 @@ impl LaneState {
         if self.blocks.find_slot(slot).is_some_and(is_around) {
             return Some(slot);
         }
-        let mut found = None;
-        self.strategy.visit(&self.blocks, &(bytes..=u64::MAX), &mut |slot, block| {
-            if is_around(block) {
-                found = Some(slot);
-            }
-        });
-        found
+        self.free_blocks(bytes).around(address, bytes)
     }
 
     /// The free blocks of at least `least_bytes`.
-    pub(super) fn free_blocks(&self, least_bytes: u64) -> FreeBlocks {
-        let mut free = Vec::with_capacity(USUAL_FREE_BLOCKS);
-        self.strategy.visit(&self.blocks, &(least_bytes..=u64::MAX), &mut |slot, block| {
-            free.push((block.address..block.address + block.bytes, slot));
+    pub(super) fn free_blocks(&self, least_bytes: u64) -> FreeBlocks<'_> {
+        let mut rest = Vec::with_capacity(USUAL_FREE_BLOCKS);
+        self.strategy.visit_rest(&self.blocks, &(least_bytes..=u64::MAX), &mut |slot, block| {
+            rest.push((block.address..block.address + block.bytes, slot));
         });
-        free.sort_unstable_by_key(|(range, _)| range.start);
-        FreeBlocks(free)
+        rest.sort_unstable_by_key(|(range, _)| range.start);
+        FreeBlocks { state: self, rest }
     }
 
     /// Takes `[address, address + bytes)` out of the free block in `slot`: it is in no list any more.
@@ -280,12 +278,15 @@ impl LaneState {
     }
 }
 
-impl FreeBlocks {
+impl FreeBlocks<'_> {
     /// The block that `[address, address + bytes)` lies in.
     pub(super) fn around(&self, address: u64, bytes: u64) -> Option<Slot> {
-        let after = self.0.partition_point(|(range, _)| range.start <= address);
-        let (range, slot) = self.0.get(after.checked_sub(1)?)?;
-        (address + bytes <= range.end).then_some(*slot)
+        let LaneState { strategy, blocks, .. } = self.state;
+        strategy.wild_around(blocks, address, bytes).or_else(|| {
+            let after = self.rest.partition_point(|(range, _)| range.start <= address);
+            let (range, slot) = self.rest.get(after.checked_sub(1)?)?;
+            (address + bytes <= range.end).then_some(*slot)
+        })
     }
 }
 
