@@ -19,8 +19,8 @@ use std::ops::Range;
 const PLACES: usize = 512;
 /// A window is in one of so many places side by side.
 const CHOICES: usize = 4;
-/// A window is sure once it was found so often, each time that it was free. With 2 or 3, llama7b_lora_ckpt held more on
-/// 1.02 times its live peak, and moved memory in more passes.
+/// A window is sure once it was found so often, each time that it was free. With 2 or 3,
+/// llama7b_lora_ckpt held more on 1.02 times its live peak, and moved memory in more passes.
 const SURE_TIMES: u32 = 4;
 /// … and one of memory that other lanes have: how they need it themselves has to come to rest too. With 4,
 /// 600 composed programs moved more, a few of them several times as much.
@@ -69,7 +69,7 @@ impl KnownWindows {
 
     /// The windows that were found for a block of `bytes` after the last two windows, by their first
     /// shadows.
-    pub(super) fn before(&self, bytes: u64) -> impl Iterator<Item = u64> {
+    pub(super) fn known(&self, bytes: u64) -> impl Iterator<Item = u64> {
         self.answers(bytes).map(|known| known.shadow)
     }
 

@@ -5,10 +5,10 @@
 //! adds without locked instructions, of which an event would need three. Later threads share the other
 //! places.
 //!
-//! To read the processor's clock takes 7 to 20 ns, twice for each call. The driver answers some calls
-//! about handles sooner, and a program that records streams makes one in every sixth of its own. So of
-//! these *short calls* a sample is timed, each for [`SAMPLED`] of them: the sum is right in the long run,
-//! and one call that takes long counts for [`SAMPLED`] or not at all.
+//! To read the processor's clock takes 7 to 20 ns, twice for each call. Some calls about events and
+//! streams take hardly longer, and there may be one in every block's life. So of these *short calls* a
+//! sample is timed, each for [`SAMPLED`] of them: the sum is right in the long run, and one call that
+//! takes long counts for [`SAMPLED`] or not at all.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -163,7 +163,7 @@ impl Extents {
                 is_other
                     && state.free_window(&self.store, climb.lane.index, bytes, *known).is_some()
             };
-            let passed_over: Vec<u64> = state.windows.before(bytes).filter(is_free).collect();
+            let passed_over: Vec<u64> = state.windows.known(bytes).filter(is_free).collect();
             state.windows.found(bytes, shadow, &passed_over);
         }
     }
