@@ -612,8 +612,8 @@ typedef struct {
     uint64_t driver_calls;
     // The driver calls that allocate, free, create, map or reserve memory.
     uint64_t driver_memory_calls;
-    // Time in the driver, in nanoseconds: measured (that of calls about events and streams by an
-    // eighth of these), or virtual on a simulated device.
+    // Time in the driver, in nanoseconds: measured, or virtual on a simulated device. Of the calls
+    // that record events, or ask about events and streams, an eighth is measured, for all of them.
     uint64_t driver_nanoseconds;
     // Requests repeated after memory was short.
     uint64_t retries;

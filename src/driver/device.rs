@@ -59,8 +59,9 @@ pub struct MemoryInfo {
 pub struct Usage {
     /// Calls, by [`Call`] as an index.
     pub calls: [u64; Call::COUNT],
-    /// Time spent in them, in nanoseconds: measured on a real driver, that of calls about events and
-    /// streams by an eighth of these; virtual (from the cost table) on a simulated one.
+    /// Time spent in them, in nanoseconds: measured on a real driver, where an eighth of the calls that
+    /// record events, or ask about events and streams, stands for all of these; virtual (from the cost
+    /// table) on a simulated one.
     pub nanoseconds: u64,
 }
 

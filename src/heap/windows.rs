@@ -5,8 +5,8 @@
 //! windows before, which window was found. Those before are part of the question because a cycle has
 //! many requests of one size. With one alone, many of fsdp_streams' misses have no sure window.
 //!
-//! Even so a question may have several answers, of which mostly only one is free. So all are kept that
-//! were found, until another is found while they are as free.
+//! Even so a question may have several answers, of which mostly only one is free. So all windows that were
+//! found are kept. One that is free while another is found has to be found anew as often.
 //!
 //! A window is sure only after the search has found it several times, and all are forgotten as soon
 //! as a request needs the driver. So a program that has not come to rest is left to the search, and
@@ -53,7 +53,7 @@ struct Known {
     bytes: u64,
     /// The address of its first shadow.
     shadow: u64,
-    /// How often it was found, since another was though this one was free.
+    /// How often it was found; counted anew whenever another one is found while this one is free.
     times: u32,
 }
 

@@ -96,6 +96,29 @@ fn what_was_shared_out_does_for_the_next_cycle() {
     assert_eq!([cycle(90), cycle(80)], [shares.clone(), shares]);
 }
 
+/// Nor does one whose blocks are pending for a while before they are free.
+#[test]
+fn what_was_shared_out_does_for_blocks_that_were_pending() {
+    let (mut lone, class) = (Lone::new(), SizeClass::Large);
+    let mut cycle = |height| {
+        (0..height).for_each(|_| lone.allocate(class));
+        let shares = format!("{:?}", lone.lane.shares);
+        for _ in 0..height {
+            let _ = lone.lane.on_free(class, 500, 512);
+            let watermark = lone.lane.on_pending(class, 512);
+            lone.look(watermark);
+        }
+        for _ in 0..height {
+            let watermark = lone.lane.on_ready(class, 512);
+            lone.look(watermark);
+        }
+        shares
+    };
+    let _ = cycle(100);
+    let shares = cycle(90);
+    assert_eq!([cycle(90), cycle(80)], [shares.clone(), shares]);
+}
+
 /// Small blocks are those of up to 600 bytes here.
 fn class(bytes: u64) -> SizeClass {
     if bytes > 600 { SizeClass::Large } else { SizeClass::Small }

@@ -55,8 +55,8 @@ pub struct Statistics {
     pub driver_calls: u64,
     /// The driver calls that allocate, free, create, map or reserve memory.
     pub driver_memory_calls: u64,
-    /// Time in the driver, in nanoseconds: measured (that of calls about events and streams by an
-    /// eighth of these), or virtual on a simulated device.
+    /// Time in the driver, in nanoseconds: measured, or virtual on a simulated device. Of the calls
+    /// that record events, or ask about events and streams, an eighth is measured, for all of them.
     pub driver_nanoseconds: u64,
     /// Requests repeated after memory was short.
     pub retries: u64,

@@ -161,7 +161,8 @@ impl CudaDevice {
         }
     }
 
-    /// Makes `call`, a short one that names `stream`, by `work`: `STREAM_CAPTURE_UNSUPPORTED` if that is captured.
+    /// Makes `call`, a short one that names `stream`, by `work`: `STREAM_CAPTURE_UNSUPPORTED` if that is
+    /// captured.
     fn call_outside_capture(
         &self,
         call: Call,

@@ -14,9 +14,6 @@ use crate::memory::{
     Block, Edge, Extent, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State, View,
 };
 
-/// Few lanes have more free blocks, outside of the wilderness, that extents may lie in.
-const USUAL_FREE_BLOCKS: usize = 8;
-
 /// An extent that is mapped at new addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Laid {
@@ -237,7 +234,7 @@ impl LaneState {
 
     /// The free blocks of at least `least_bytes`.
     pub(super) fn free_blocks(&self, least_bytes: u64) -> FreeBlocks<'_> {
-        let mut rest = Vec::with_capacity(USUAL_FREE_BLOCKS);
+        let mut rest = Vec::new();
         self.strategy.visit_rest(&self.blocks, &(least_bytes..=u64::MAX), &mut |slot, block| {
             rest.push((block.address..block.address + block.bytes, slot));
         });
