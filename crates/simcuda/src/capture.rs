@@ -35,6 +35,7 @@ pub(crate) unsafe fn exchange_mode(place: *mut c_int) -> Answer {
 }
 
 /// The status of a stream's capture, and the capture's number or 0.
+#[inline]
 pub(crate) fn status(simulation: &Simulation, context: u32, stream: usize) -> Answer<(c_int, u64)> {
     Ok(match simulation.machine.capture_info(context, stream)? {
         None => (NONE, 0),

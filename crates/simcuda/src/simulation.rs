@@ -70,7 +70,8 @@ pub(crate) fn existing() -> Option<&'static Simulation> {
 /// `cuInit`: from now on driver calls work.
 pub(crate) fn start() -> Result<(), Code> {
     simulation()?;
-    if !STARTED.swap(true, Ordering::AcqRel) {
+    // Each runtime call comes here, from all threads.
+    if !is_started() && !STARTED.swap(true, Ordering::AcqRel) {
         // SAFETY: both register functions of this library that take nothing and only store to
         // an atomic; the C library keeps them no longer than this library is loaded.
         unsafe {

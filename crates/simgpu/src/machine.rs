@@ -171,6 +171,7 @@ impl Machine {
 
     /// Counts `call` in `context` and returns true if that is all the call does: if the machine
     /// is quiet, and what the call is about `is_known`.
+    #[inline(always)]
     pub(crate) fn quietly(
         &self,
         context: u32,

@@ -103,6 +103,7 @@ impl Quiet {
     }
 
     /// The context of the stream that a call in `context` means by `stream`, if known here.
+    #[inline]
     pub(crate) fn stream_context(&self, context: u32, stream: usize) -> Option<u32> {
         if stream == 0 || stream == STREAM_LEGACY {
             return Some(context);
@@ -118,6 +119,7 @@ impl Quiet {
     }
 
     /// The context of the event `key`, if known here.
+    #[inline]
     pub(crate) fn event_context(&self, key: u64) -> Option<u32> {
         let (generation, index) = event_parts(key);
         let word = self.events.get(index);
@@ -125,15 +127,27 @@ impl Quiet {
     }
 
     /// Returns true if the machine was quiet when the lock was last let go.
+    #[inline]
     pub(crate) fn is_set(&self) -> bool {
         self.is_quiet.load(Ordering::Acquire)
     }
 
+    /// The device of a context; `None` if there is no such context.
+    #[inline]
+    pub(crate) fn device_of(&self, context: u32) -> Option<u32> {
+        if (context as usize) < self.calls.len() {
+            return Some(context);
+        }
+        (self.contexts.get(context as usize) as u32).checked_sub(1)
+    }
+
     /// Counts a call and returns true, if there is such a context.
+    #[inline]
     pub(crate) fn count(&self, context: u32, call: Call) -> bool {
-        let index = context as usize;
-        let device = if index < self.calls.len() { index } else { self.further_device(index) };
-        let Some(shards) = self.calls.get(device) else { return false };
+        let device = self.device_of(context);
+        let Some(shards) = device.and_then(|device| self.calls.get(device as usize)) else {
+            return false;
+        };
         let (own, common) = shards.split_at(SHARDS / 2);
         // Tokens count from 1, and none comes again.
         let thread = thread_token() as usize - 1;
@@ -145,14 +159,10 @@ impl Quiet {
         }
         true
     }
-
-    /// The device of a context that is not primary; out of range if there is no such context.
-    fn further_device(&self, context: usize) -> usize {
-        (self.contexts.get(context) as usize).wrapping_sub(1)
-    }
 }
 
 /// The generation in an event's key, left in its place, and the index.
+#[inline]
 fn event_parts(key: u64) -> (u64, usize) {
     (key & !0xFFFF_FFFF, key as u32 as usize)
 }
@@ -168,6 +178,7 @@ impl Default for Words {
 }
 
 impl Words {
+    #[inline]
     fn get(&self, index: usize) -> u64 {
         let (chunk, place) = Self::place(index);
         let words = self.0.get(chunk).and_then(OnceLock::get);
@@ -183,6 +194,7 @@ impl Words {
     }
 
     /// Chunk n has the words from 2^n − 1 on, 2^n of them.
+    #[inline]
     fn place(index: usize) -> (usize, usize) {
         let chunk = (index + 1).ilog2() as usize;
         (chunk, index + 1 - (1 << chunk))

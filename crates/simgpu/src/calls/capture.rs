@@ -57,6 +57,7 @@ thread_local! {
 }
 
 /// Sets the calling thread's capture mode, for all machines, and returns the previous one.
+#[inline]
 pub fn exchange_thread_capture_mode(mode: CaptureMode) -> CaptureMode {
     THREAD_MODE.with(|current| current.replace(mode))
 }
@@ -122,11 +123,21 @@ impl Machine {
 
     /// The capture that `stream` takes part in, if any. Legal at any time; counted as
     /// `cuStreamIsCapturing`.
+    #[inline]
     pub fn capture_info(&self, context: u32, stream: usize) -> Result<Option<CaptureInfo>> {
         let call = Call::StreamIsCapturing;
         if self.quietly(context, call, |quiet| quiet.stream_context(context, stream).is_some()) {
             return Ok(None);
         }
+        self.capture_info_with_lock(context, stream, call)
+    }
+
+    fn capture_info_with_lock(
+        &self,
+        context: u32,
+        stream: usize,
+        call: Call,
+    ) -> Result<Option<CaptureInfo>> {
         let mut state = self.enter(context, call)?;
         let slot = state.stream(context, stream, call)?;
         let Some(id) = state.streams.slots[slot as usize].capture else { return Ok(None) };

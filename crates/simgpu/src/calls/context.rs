@@ -50,9 +50,13 @@ impl Machine {
         Ok(())
     }
 
-    /// The device of a context.
+    /// The device of a context. Programs ask all the time, so threads do not wait for each other here.
+    #[inline]
     pub fn context_device(&self, context: u32) -> Result<u32> {
-        self.lock().context_device(context)
+        match self.quiet.device_of(context) {
+            Some(device) => Ok(device),
+            None => self.lock().context_device(context),
+        }
     }
 
     /// The context's id, which is never reused: `cuCtxGetId`.
@@ -124,5 +128,33 @@ impl State {
 
     fn next_context_id(&self) -> u64 {
         self.contexts.iter().map(|context| context.id).max().unwrap_or(0) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use crate::code::Code;
+    use crate::config::{Config, StoreKind};
+    use crate::machine::Machine;
+
+    #[test]
+    fn who_asks_for_a_contexts_device_waits_for_no_call() {
+        let machine = Machine::new(Config::new(StoreKind::AddressesOnly, 2, 64 << 20)).unwrap();
+        let further = machine.context_create(1).unwrap();
+        let call = machine.lock();
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| tell.send([1, further].map(|context| machine.context_device(context))));
+            let devices = told.recv_timeout(Duration::from_secs(10));
+            drop(call);
+            assert_eq!(devices, Ok([Ok(1), Ok(1)]));
+        });
+        machine.context_destroy(further).unwrap();
+        assert_eq!(machine.context_device(further), Err(Code::CONTEXT_IS_DESTROYED));
+        assert_eq!(machine.context_device(further + 1), Err(Code::INVALID_DEVICE));
     }
 }

@@ -33,6 +33,7 @@ impl Machine {
 
     /// Makes `event` stand for all work of `stream` up to now. Both belong to the same context.
     /// On a capturing stream, the event becomes part of the capture.
+    #[inline]
     pub fn event_record(&self, context: u32, event: u64, stream: usize) -> Result<()> {
         let is_known = |quiet: &Quiet| {
             let of_event = quiet.event_context(event);
@@ -41,6 +42,10 @@ impl Machine {
         if self.quietly(context, Call::EventRecord, is_known) {
             return Ok(());
         }
+        self.record_with_lock(context, event, stream)
+    }
+
+    fn record_with_lock(&self, context: u32, event: u64, stream: usize) -> Result<()> {
         let (mut state, slot) = self.enter_work(context, stream, Some(Call::EventRecord))?;
         let (event_context, timing) = (state.event(event)?.context, state.event(event)?.timing);
         state.forbid_elsewhere(event)?;
@@ -77,10 +82,15 @@ impl Machine {
     }
 
     /// Returns true if the work that `event` stands for has completed; the host then knows it.
+    #[inline]
     pub fn event_query(&self, context: u32, event: u64) -> Result<bool> {
         if self.quietly(context, Call::EventQuery, |quiet| quiet.event_context(event).is_some()) {
             return Ok(true);
         }
+        self.query_with_lock(context, event)
+    }
+
+    fn query_with_lock(&self, context: u32, event: u64) -> Result<bool> {
         let mut state = self.enter(context, Call::EventQuery)?;
         state.forbid_in_capture()?;
         let is_complete = match state.event(event)?.recorded {

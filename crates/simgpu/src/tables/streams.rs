@@ -206,12 +206,14 @@ impl StreamTable {
 }
 
 /// Which of the created streams `handle` names, counted from 0, if it can name one.
+#[inline]
 pub(crate) fn created_index(handle: usize) -> Option<usize> {
     let is_one = handle >= FIRST_HANDLE && handle.is_multiple_of(HANDLE_STEP);
     is_one.then(|| (handle - FIRST_HANDLE) / HANDLE_STEP)
 }
 
 /// A number of the calling thread, never reused.
+#[inline]
 pub(crate) fn thread_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
