@@ -41,6 +41,9 @@ use crate::base::size::SizeClass;
 use crate::base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::base::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+/// The class that has not used up its share gets this part of the room that both have.
+const OTHER_PART: u64 = 8;
+
 /// A refresh begins anew so often at most: once for each thread that passes a watermark meanwhile,
 /// which then waits for the lock of the peaks.
 const MOST_ROUNDS: u32 = 16;
@@ -153,13 +156,14 @@ impl LaneCounters {
         if is_shared && self.allowances[class.index()].covers(live) {
             Watermark::Within
         } else {
-            self.share_room()
+            self.share_room(class)
         }
     }
 
-    /// Compares the levels with their ceilings, and shares out the room between the classes.
+    /// Compares the levels with their ceilings, and shares out the room between the classes; `class` has
+    /// used up its share.
     #[cold]
-    fn share_room(&self) -> Watermark {
+    fn share_room(&self, class: SizeClass) -> Watermark {
         // Before the ceilings: if they are set meanwhile, the shares are of an earlier setting.
         let settings = self.settings.load(Acquire);
         let levels = self.classes.each_ref().map(ClassCounters::levels);
@@ -169,8 +173,12 @@ impl LaneCounters {
         let (Some(of_both), Some(small), Some(large)) = (of_both, small, large) else {
             return Watermark::Crossed;
         };
+        let wanting = class.index();
+        let of_other = of_both.zip(of_both, |room, _| room / OTHER_PART);
+        let of_wanting = of_both.zip(of_other, |room, other| room - other);
         for (class, own) in [small, large].into_iter().enumerate() {
-            self.shares[class].set(levels[class], own, of_both);
+            let room = if class == wanting { of_wanting } else { of_other };
+            self.shares[class].set(levels[class], own, room);
             self.follow_pending(class);
         }
         self.shared_at.store(settings, Relaxed);

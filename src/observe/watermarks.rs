@@ -8,7 +8,8 @@
 //! leaves its [`Share`], no more is compared than that:
 //!
 //! ```text
-//! room of a class = what is left of its ceiling, at most half of what is left of that of both
+//! room of a class = what is left of its ceiling, at most its part of what is left of that of both:
+//!                   most for the class that has left its share, the rest for the other
 //! share           = level then + room
 //! no level passes its ceiling while both classes stay within their shares
 //! may be live     = min(live share, active share − pending)            follows what is pending
@@ -150,10 +151,10 @@ impl Allowance {
 }
 
 impl Share {
-    /// The share of a class with these `levels`, of whose own ceilings `own` is left, and of those of both
-    /// classes `of_both`.
-    pub(super) fn set(&self, levels: Levels, own: Levels, of_both: Levels) {
-        let room = own.zip(of_both, |own, of_both| own.min(of_both / 2));
+    /// The share of a class with these `levels`, of whose own ceilings `own` is left, and which gets `room` of
+    /// what is left of those of both classes.
+    pub(super) fn set(&self, levels: Levels, own: Levels, room: Levels) {
+        let room = own.zip(room, u64::min);
         self.0.set(levels.zip(room, |level, room| level + room));
     }
 }
