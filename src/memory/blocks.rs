@@ -63,6 +63,12 @@ impl State {
     pub fn is_backed(self) -> bool {
         matches!(self, Self::Live | Self::Pending | Self::Free)
     }
+
+    /// Its bit in a set of states.
+    #[inline]
+    pub const fn bit(self) -> u16 {
+        1 << self as u8
+    }
 }
 
 /// One block. Exactly a cache line, because each operation touches one or two of them.

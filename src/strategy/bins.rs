@@ -82,7 +82,11 @@ impl Bins {
     #[inline]
     pub(super) fn next_in_use(&self, bin: usize) -> Option<usize> {
         let word = bin / WORD_BITS;
-        let bits = *self.words.get(word)? & (u64::MAX << (bin % WORD_BITS));
+        // Mostly nothing is larger, or much is.
+        if self.words_in_use >> word == 0 {
+            return None;
+        }
+        let bits = self.words[word] & (u64::MAX << (bin % WORD_BITS));
         if bits != 0 {
             return Some(word * WORD_BITS + bits.trailing_zeros() as usize);
         }

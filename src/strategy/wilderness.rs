@@ -42,14 +42,21 @@ pub fn forget_wilderness(is_forgotten: bool) {
 pub struct WildernessLast {
     rest: BestFit,
     wilderness: FirstFit,
-    /// Whether the memory of views that blocks have left comes back to them.
-    do_views_return: bool,
+    /// The states of what may stand behind the wilderness, a bit for each: processors foresee few branches
+    /// on them.
+    may_grow: u16,
+}
+
+/// Bare addresses; views that blocks have left, if their memory comes back to them.
+const fn may_grow(do_views_return: bool) -> u16 {
+    let views = if do_views_return { State::Shadow.bit() } else { 0 };
+    State::Unmapped.bit() | State::Claimed.bit() | views
 }
 
 impl WildernessLast {
     /// See [`super::Strategy::expect_views`].
     pub(super) fn expect_views(&mut self, do_return: bool) {
-        self.do_views_return = do_return;
+        self.may_grow = may_grow(do_return);
     }
 
     /// The block of the wilderness that `[address, address + bytes)` lies in.
@@ -76,18 +83,15 @@ impl WildernessLast {
     #[inline(always)]
     fn is_wild(&self, blocks: &BlockTable, slot: Slot) -> bool {
         let after = blocks.get(slot).after;
-        let may_grow = |state| match state {
-            State::Unmapped | State::Claimed => true,
-            State::Shadow => self.do_views_return,
-            _ => false,
-        };
-        after != NO_SLOT && may_grow(blocks.get(after).state) && !LIKE_OTHERS.is(0)
+        after != NO_SLOT
+            && blocks.get(after).state.bit() & self.may_grow != 0
+            && !LIKE_OTHERS.is(0)
     }
 }
 
 impl FreeList for WildernessLast {
     fn new() -> Self {
-        Self { rest: BestFit::new(), wilderness: FirstFit::new(), do_views_return: true }
+        Self { rest: BestFit::new(), wilderness: FirstFit::new(), may_grow: may_grow(true) }
     }
 
     /// The smallest block of at least `bytes` outside of the wilderness, or else the lowest in it.
