@@ -303,7 +303,7 @@ impl DeviceHeap<'_> {
     /// if something is to be done then.
     #[cold]
     fn must_come_home(self, lane: &Lane, state: &mut LaneState) -> bool {
-        let is_trough = state.trough.take(lane.counters.live_peak());
+        let is_trough = state.trough.take(|| lane.counters.live_peak());
         if is_trough {
             state.moves.end_cycle();
         }

@@ -177,13 +177,13 @@ impl Trough {
         self.is_due
     }
 
-    /// The lane's extents are about to return; its live peak is `peak` bytes. Returns true if they do
+    /// The lane's extents are about to return; its live peak is `peak` in bytes. Returns true if they do
     /// so because the trough was reached.
-    pub(super) fn take(&mut self, peak: u64) -> bool {
+    pub(super) fn take(&mut self, peak: impl FnOnce() -> u64) -> bool {
         self.is_due = false;
         let is_reached = std::mem::take(&mut self.is_reached);
         if is_reached {
-            self.rising_peak.end_cycle(peak);
+            self.rising_peak.end_cycle(peak());
         }
         is_reached
     }
@@ -289,7 +289,7 @@ mod tests {
                     trough.fall(live);
                 }
                 if trough.is_reached() {
-                    trough.take(0);
+                    trough.take(|| 0);
                     reached.push(live);
                 }
             }
@@ -308,13 +308,13 @@ mod tests {
         let mut trough = Trough { least_swing: 0, ..Trough::of(PoolType::Elastic) };
         trough.rise(1000);
         trough.fall(0);
-        assert!(trough.is_due() && trough.take(1000) && !trough.is_due());
+        assert!(trough.is_due() && trough.take(|| 1000) && !trough.is_due());
         trough.wait_for(3);
         trough.events_came(2);
         assert!(!trough.is_due());
         trough.events_came(2);
         assert!(trough.is_due() && !trough.is_reached(), "not because of a trough");
-        assert!(!trough.take(1000));
+        assert!(!trough.take(|| 1000));
         trough.events_came(1);
         assert!(!trough.is_due(), "once");
     }

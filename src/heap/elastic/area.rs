@@ -4,6 +4,7 @@
 //! (unmapped), *claimed* (set aside for mapping) or *shadows* (views that their extent has left).
 //! These functions change the states, under the lane's lock; they never call the driver.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -56,8 +57,9 @@ pub(in super::super) struct Coming {
 #[derive(Debug)]
 pub(super) struct FreeBlocks<'a> {
     state: &'a LaneState,
-    /// Those outside of the wilderness, by address.
-    rest: Vec<(Range<u64>, Slot)>,
+    least_bytes: u64,
+    /// Those outside of the wilderness, by address, listed once one is looked for.
+    rest: OnceCell<Vec<(Range<u64>, Slot)>>,
 }
 
 /// The device's table of extents, locked.
@@ -234,12 +236,7 @@ impl LaneState {
 
     /// The free blocks of at least `least_bytes`.
     pub(super) fn free_blocks(&self, least_bytes: u64) -> FreeBlocks<'_> {
-        let mut rest = Vec::new();
-        self.strategy.visit_rest(&self.blocks, &(least_bytes..=u64::MAX), &mut |slot, block| {
-            rest.push((block.address..block.address + block.bytes, slot));
-        });
-        rest.sort_unstable_by_key(|(range, _)| range.start);
-        FreeBlocks { state: self, rest }
+        FreeBlocks { state: self, least_bytes, rest: OnceCell::new() }
     }
 
     /// Takes `[address, address + bytes)` out of the free block in `slot`: it is in no list any more.
@@ -280,10 +277,21 @@ impl FreeBlocks<'_> {
     pub(super) fn around(&self, address: u64, bytes: u64) -> Option<Slot> {
         let LaneState { strategy, blocks, .. } = self.state;
         strategy.wild_around(blocks, address, bytes).or_else(|| {
-            let after = self.rest.partition_point(|(range, _)| range.start <= address);
-            let (range, slot) = self.rest.get(after.checked_sub(1)?)?;
+            let rest = self.rest.get_or_init(|| self.list_rest());
+            let after = rest.partition_point(|(range, _)| range.start <= address);
+            let (range, slot) = rest.get(after.checked_sub(1)?)?;
             (address + bytes <= range.end).then_some(*slot)
         })
+    }
+
+    fn list_rest(&self) -> Vec<(Range<u64>, Slot)> {
+        let LaneState { strategy, blocks, .. } = self.state;
+        let mut rest = Vec::new();
+        strategy.visit_rest(blocks, &(self.least_bytes..=u64::MAX), &mut |slot, block| {
+            rest.push((block.address..block.address + block.bytes, slot));
+        });
+        rest.sort_unstable_by_key(|(range, _)| range.start);
+        rest
     }
 }
 

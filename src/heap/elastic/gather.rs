@@ -256,7 +256,8 @@ impl Extents {
         let mut books = self.books(climb.device);
         let mut leaving = Vec::with_capacity(wanted.len());
         let mut coming = Vec::with_capacity(wanted.len());
-        for extent in wanted.iter().filter(|extent| extent.lane == lane.index) {
+        // A known window lists them by address; the last is put in first.
+        for extent in wanted.iter().rev().filter(|extent| extent.lane == lane.index) {
             let FreeExtent { id, bytes, address, slot, to, .. } = *extent;
             let is_there = books.table.get(id).is_some_and(|extent| {
                 let home = extent.home.map(|home| (home.lane, home.address));
