@@ -83,9 +83,7 @@ impl WildernessLast {
     #[inline(always)]
     fn is_wild(&self, blocks: &BlockTable, slot: Slot) -> bool {
         let after = blocks.get(slot).after;
-        after != NO_SLOT
-            && blocks.get(after).state.bit() & self.may_grow != 0
-            && !LIKE_OTHERS.is(0)
+        after != NO_SLOT && blocks.get(after).state.bit() & self.may_grow != 0 && !LIKE_OTHERS.is(0)
     }
 }
 

@@ -267,7 +267,7 @@ mod tests {
             processes: rounds(),
             many: None,
             smallest_device_bytes: Some(5 << 20),
-            instructions_per_call: Some(2.5 * ns_per_call),
+            instructions: Some(results::Instructions { all: 2.5 * ns_per_call, stand_in: 3.0 }),
         }
     }
 
@@ -290,6 +290,7 @@ mod tests {
             "| t | 2.500 |",
             "| t | 10 (1.00) | 5 (0.50) | – |",
             "| t | 25 (1.00) | 12 (0.50) | – |",
+            "| t | 3 (12 %) | 3 (24 %) | – |",
         ] {
             assert!(page.contains(row), "{row} is not in\n{page}");
         }

@@ -72,7 +72,7 @@ pub(crate) fn times(
         processes: Rounds(processes.into_iter().collect::<Result<_, _>>()?),
         many: None,
         smallest_device_bytes: None,
-        instructions_per_call: None,
+        instructions: None,
     })
 }
 

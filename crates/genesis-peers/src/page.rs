@@ -7,7 +7,7 @@ use genesis_replay::table::{duration, grouped};
 
 use crate::install::{PYTORCH_VERSION, RMM_VERSION};
 use crate::objects;
-use crate::results::{Measured, Results, Rounds, geometric_mean};
+use crate::results::{Instructions, Measured, Results, Rounds, geometric_mean};
 use crate::subjects::YARDSTICK;
 
 const NOTHING: &str = "–";
@@ -27,7 +27,7 @@ struct Section {
     mean: Option<Number>,
 }
 
-const SECTIONS: [Section; 15] = [
+const SECTIONS: [Section; 16] = [
     Section {
         heading: "Memory reserved over memory live",
         explanation: "The peak of physical memory taken from the device over the peak of what the \
@@ -66,15 +66,25 @@ const SECTIONS: [Section; 15] = [
             brackets over PyTorch native. They hardly depend on the machine. Not counted for all \
             allocators.",
         cell: |measured, yardstick| {
-            let own = measured.instructions_per_call?;
-            Some(match yardstick.and_then(|one| one.instructions_per_call) {
-                Some(yardstick) => format!("{own:.0} ({:.2})", own / yardstick),
+            let own = measured.instructions?.all;
+            Some(match yardstick.and_then(|one| one.instructions) {
+                Some(yardstick) => format!("{own:.0} ({:.2})", own / yardstick.all),
                 None => format!("{own:.0}"),
             })
         },
         mean: Some(|measured, yardstick| {
-            Some(measured.instructions_per_call? / yardstick?.instructions_per_call?)
+            Some(measured.instructions?.all / yardstick?.instructions?.all)
         }),
+    },
+    Section {
+        heading: "The stand-in's own instructions per call",
+        explanation: "What of them is no allocator's, without what the stand-in calls of the C \
+            library; in brackets their share. The rest of a time is the allocator's.",
+        cell: |measured, _| {
+            let Instructions { all, stand_in } = measured.instructions?;
+            Some(format!("{stand_in:.0} ({:.0} %)", 100.0 * stand_in / all))
+        },
+        mean: None,
     },
     Section {
         heading: "Nanoseconds per call, two threads, warm",

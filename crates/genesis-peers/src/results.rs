@@ -19,9 +19,18 @@ pub(crate) struct Measured {
     #[serde(default)]
     pub(crate) many: Option<Rounds>,
     pub(crate) smallest_device_bytes: Option<u64>,
-    /// Of a call in a warm pass; not counted for every subject.
+    /// Not counted for every subject.
     #[serde(default)]
-    pub(crate) instructions_per_call: Option<f64>,
+    pub(crate) instructions: Option<Instructions>,
+}
+
+/// The instructions of a call in a warm pass.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Instructions {
+    /// With the stand-in's.
+    pub(crate) all: f64,
+    /// The stand-in's own.
+    pub(crate) stand_in: f64,
 }
 
 /// The reports of one replay, one for each round; never empty.

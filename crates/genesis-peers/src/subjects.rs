@@ -23,6 +23,8 @@ pub(crate) struct Tools {
     /// The program that calls arenas, pools and managers.
     pub(crate) objects: PathBuf,
     adapters: PathBuf,
+    /// Where valgrind puts what it has counted.
+    pub(crate) counts: PathBuf,
     /// The price list of driver time, by its name in the stand-in's settings.
     pub(crate) prices: String,
 }
@@ -77,6 +79,7 @@ impl Tools {
             driver_folder: folder.join("driver"),
             objects: folder.join("objects"),
             adapters: folder.join("adapters"),
+            counts: folder.join("counts"),
             prices: prices.to_owned(),
         };
         for folder in [&tools.driver_folder, &tools.adapters] {
