@@ -77,6 +77,8 @@ fn collected(
 ) -> Result<Count, String> {
     let how = Replay { threads: 1, passes, device_bytes: AMPLE_BYTES };
     let folder = tools.counts.join(format!("{}, {}, {passes}", trace.name, subject.name));
+    // A run that was stopped may have left some.
+    let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
     // One for each process.
     let files = format!("--callgrind-out-file={}", folder.join("%p").display());
