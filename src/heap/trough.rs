@@ -177,8 +177,8 @@ impl Trough {
         self.is_due
     }
 
-    /// The lane's extents are about to return; its live peak is `peak` in bytes. Returns true if they do
-    /// so because the trough was reached.
+    /// The lane's extents are about to return. Returns true if they do so because the trough was reached;
+    /// only then is `peak` called, for the lane's live peak in bytes.
     pub(super) fn take(&mut self, peak: impl FnOnce() -> u64) -> bool {
         self.is_due = false;
         let is_reached = std::mem::take(&mut self.is_reached);

@@ -82,7 +82,7 @@ impl Bins {
     #[inline]
     pub(super) fn next_in_use(&self, bin: usize) -> Option<usize> {
         let word = bin / WORD_BITS;
-        // Mostly nothing is larger, or much is.
+        // One look is enough where all blocks are smaller.
         if self.words_in_use >> word == 0 {
             return None;
         }

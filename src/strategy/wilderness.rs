@@ -42,8 +42,8 @@ pub fn forget_wilderness(is_forgotten: bool) {
 pub struct WildernessLast {
     rest: BestFit,
     wilderness: FirstFit,
-    /// The states of what may stand behind the wilderness, a bit for each: processors foresee few branches
-    /// on them.
+    /// The states of what may stand behind the wilderness, a bit for each: branches on them would often be
+    /// mispredicted.
     may_grow: u16,
 }
 

@@ -78,8 +78,9 @@ const SECTIONS: [Section; 16] = [
     },
     Section {
         heading: "The stand-in's own instructions per call",
-        explanation: "What of them is no allocator's, without what the stand-in calls of the C \
-            library; in brackets their share. The rest of a time is the allocator's.",
+        explanation: "Those of the table above that the driver's stand-in runs, in brackets their \
+            share; what it calls of the C library is not among them. A real driver takes another \
+            time for the same calls.",
         cell: |measured, _| {
             let Instructions { all, stand_in } = measured.instructions?;
             Some(format!("{stand_in:.0} ({:.0} %)", 100.0 * stand_in / all))

@@ -14,7 +14,8 @@
 //!   good for such calls.
 //!
 //! A call that changes any of it has done so when it returns, so a call that comes after it
-//! knows. In all other cases the call takes the lock and finds out.
+//! knows. In all other cases the call takes the lock and finds out. Which device a context belongs to
+//! is told here whether the machine is quiet or not.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

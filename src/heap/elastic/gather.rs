@@ -10,7 +10,7 @@ use super::ablation::Part;
 use super::area::{Coming, Leaving};
 use super::household::Reach;
 use crate::base::size::{MIB, SizeClass};
-use crate::memory::{ExtentId, Slot, State};
+use crate::memory::{ExtentId, NO_SLOT, Slot, State};
 use crate::observe::Tallies;
 use crate::order::Readiness;
 
@@ -341,18 +341,26 @@ impl Extents {
         }
         let mut is_unfenced = false;
         let state = lane.lock();
+        // All lanes share the table, so it is let go before free blocks are looked up.
+        let strays: Vec<FreeExtent> = self
+            .store
+            .extents()
+            .strays(climb.lane.index)
+            .filter_map(|(id, extent)| {
+                let (home, (_, origin)) = (extent.home?, extent.origin?);
+                let (bytes, address, to) = (extent.bytes, home.address, Some(origin));
+                let stray = FreeExtent { id, bytes, lane: home.lane, address, slot: NO_SLOT, to };
+                (home.lane == lane.index).then_some(stray)
+            })
+            .collect();
         let free = state.free_blocks(least_bytes);
-        for (id, extent) in self.store.extents().strays(climb.lane.index) {
-            let (Some(home), Some((_, origin))) = (extent.home, extent.origin) else { continue };
-            let (bytes, address) = (extent.bytes, home.address);
-            let around = (home.lane == lane.index).then(|| free.around(address, bytes)).flatten();
-            let Some(slot) = around else { continue };
+        for stray in strays {
+            let Some(slot) = free.around(stray.address, stray.bytes) else { continue };
             let epoch = state.blocks.get(slot).freed_epoch;
             if !is_own && state.fence.readiness(epoch) == Readiness::NotYet {
                 is_unfenced = true;
             } else {
-                let (lane, to) = (lane.index, Some(origin));
-                wanted.push(FreeExtent { id, bytes, lane, address, slot, to });
+                wanted.push(FreeExtent { slot, ..stray });
             }
         }
         drop(state);
@@ -440,7 +448,6 @@ pub(super) fn choose(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::NO_SLOT;
 
     #[test]
     fn an_extent_is_found_once() {
