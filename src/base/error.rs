@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use super::{PartLimit, Shortage};
 
@@ -93,17 +94,22 @@ impl Status {
     }
 }
 
-/// A failed operation: the status for the program, the message for a person.
+/// A failed operation. One word large, so that every call of the library hands its result back in
+/// registers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Error {
+pub struct Error(Box<Failure>);
+
+/// What failed: the status for the program, the message for a person.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
     /// What kind of failure it is.
     pub status: Status,
     /// One line, without a trailing stop.
     pub message: Cow<'static, str>,
     /// The figures, if a device's memory was short.
-    pub shortage: Option<Box<Shortage>>,
+    pub shortage: Option<Shortage>,
     /// The limit, if one of a part of the program stopped the request.
-    pub limit: Option<Box<PartLimit>>,
+    pub limit: Option<PartLimit>,
 }
 
 /// The result of everything that can fail in the library.
@@ -112,7 +118,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of kind `status` that reads `message`.
     pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into(), shortage: None, limit: None }
+        Self::of(Failure { status, message: message.into(), shortage: None, limit: None })
+    }
+
+    #[cold]
+    fn of(failure: Failure) -> Self {
+        Self(Box::new(failure))
     }
 
     /// Returns true if a request got no memory: there is none, or a limit stops it.
@@ -128,23 +139,37 @@ impl Error {
 
 impl From<Shortage> for Error {
     fn from(shortage: Shortage) -> Self {
-        Self {
+        Self::of(Failure {
             status: Status::OutOfMemory,
             message: shortage.to_string().into(),
-            shortage: Some(Box::new(shortage)),
+            shortage: Some(shortage),
             limit: None,
-        }
+        })
     }
 }
 
 impl From<PartLimit> for Error {
     fn from(limit: PartLimit) -> Self {
-        Self {
+        Self::of(Failure {
             status: Status::LimitReached,
             message: limit.to_string().into(),
             shortage: None,
-            limit: Some(Box::new(limit)),
-        }
+            limit: Some(limit),
+        })
+    }
+}
+
+impl Deref for Error {
+    type Target = Failure;
+
+    fn deref(&self) -> &Failure {
+        &self.0
+    }
+}
+
+impl DerefMut for Error {
+    fn deref_mut(&mut self) -> &mut Failure {
+        &mut self.0
     }
 }
 

@@ -24,7 +24,7 @@ pub mod thread;
 
 pub use backup::Backup;
 pub use blocking::blocking;
-pub use error::{Error, Result, Status};
+pub use error::{Error, Failure, Result, Status};
 pub use gauge::Gauge;
 pub use id::{DeviceOrdinal, StreamHandle};
 pub use padded::CachePadded;

@@ -26,7 +26,7 @@ fn quiet(variables: &[(&str, &str)]) -> Settings {
 fn mistake(variables: &[(&str, &str)]) -> String {
     let error = read(variables).unwrap_err();
     assert_eq!(error.status, Status::InvalidConfiguration);
-    error.message.into_owned()
+    error.message.to_string()
 }
 
 /// No field at its default.

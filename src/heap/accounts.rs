@@ -137,7 +137,7 @@ impl DeviceHeap<'_> {
         requested_bytes: u64,
         added_bytes: u64,
     ) -> Error {
-        error.shortage = Some(Box::new(self.shortage(requested_bytes, added_bytes)));
+        error.shortage = Some(self.shortage(requested_bytes, added_bytes));
         Tallies::count(&self.tallies.out_of_memory_events);
         self.heap.notes.out_of_memory(self.ordinal, stream, requested_bytes);
         self.heap.log.write(LogLevel::Error, &error);

@@ -115,11 +115,11 @@ impl Climb<'_> {
     /// The request fails with `error`. Counts and logs that if it is a limit's.
     #[cold]
     pub(super) fn refused(&self, error: Error) -> Error {
-        let Some(limit) = error.limit else { return error };
+        let Some(limit) = error.limit.clone() else { return error };
         if let Some(account) = self.pool_account() {
             account.refusals.fetch_add(1, Relaxed);
         }
-        self.device.stopped_by_limit(*limit, self.stream)
+        self.device.stopped_by_limit(limit, self.stream)
     }
 }
 

@@ -237,7 +237,7 @@ impl DeviceHeap<'_> {
             let segment = self.heap.segment_containing(block.start)?;
             let handle = self.driver.share_allocation(segment.start).map_err(|error| {
                 let what = "its segment cannot be shared with other processes";
-                Error { message: format!("{what}: {error}").into(), ..error.into() }
+                Error::new(Error::from(error).status, format!("{what}: {error}"))
             })?;
             return Ok(Outgoing::Segment { handle, offset_bytes: block.start - segment.start });
         }

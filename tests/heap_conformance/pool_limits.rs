@@ -46,7 +46,7 @@ pub fn a_pool_keeps_its_limit(subject: Subject) {
         let error = rig.heap.allocate(BLOCK_BYTES, DEVICE, stream).unwrap_err();
         assert_eq!(error.status, Status::LimitReached);
         assert!(error.message.contains("pool=(7, 8)"), "{error}");
-        let limit = error.limit.unwrap();
+        let limit = error.limit.as_ref().unwrap();
         assert_eq!((limit.part.clone(), limit.limit_bytes), (Part::Pool(7, 8), 3 * BLOCK_BYTES));
         assert_eq!((limit.held_bytes, limit.requested_bytes), (3 * BLOCK_BYTES, BLOCK_BYTES));
     }

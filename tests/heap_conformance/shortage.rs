@@ -91,7 +91,7 @@ pub fn the_line_has_every_figure(subject: Subject) {
     assert!((index - statistics.fragmentation_index).abs() < 0.001);
     assert!(error.message.contains("4.00 GiB") && error.message.contains("hint: "));
     assert!(!error.message.contains('\n'), "one line");
-    assert_eq!(rig.lines(), [error.message.into_owned()], "and the log has it too");
+    assert_eq!(rig.lines(), [error.message.to_string()], "and the log has it too");
     assert_eq!(statistics.out_of_memory_events, 1);
     rig.finish();
 }
@@ -99,7 +99,7 @@ pub fn the_line_has_every_figure(subject: Subject) {
 pub fn the_hint_is_true(subject: Subject) {
     let rig = subject.plan().capacity(256 * MIB).start();
     let hint = |bytes| {
-        let message = refusal(&rig, bytes).message;
+        let message = refusal(&rig, bytes).message.clone();
         message.split_once("hint: ").unwrap().1.to_owned()
     };
     let has = |hint: String, words: &str| assert!(hint.contains(words), "{hint:?}: {words:?}");

@@ -105,7 +105,7 @@ pub fn nested_tags_all_hold(subject: Subject) {
     rig.limit("step", Some(2 * BLOCK_BYTES));
     let both = ["job", "step"];
     let mut live: Vec<u64> = (0..2).map(|_| rig.under(&both, BLOCK_BYTES, A).unwrap()).collect();
-    let part = |error: genesis::base::Error| error.limit.unwrap().part;
+    let part = |error: genesis::base::Error| error.limit.clone().unwrap().part;
     assert_eq!(part(rig.under(&both, 1, A).unwrap_err()), Part::Tag("step".into()));
     live.extend((0..2).map(|_| rig.under(&["job"], BLOCK_BYTES, A).unwrap()));
     assert_eq!(rig.counted("job"), (4 * BLOCK_BYTES, 4));

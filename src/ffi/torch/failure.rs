@@ -105,7 +105,7 @@ fn in_own_name(error: &Error) -> String {
 
 /// Throws an exception with the result of `text`, or returns NULL.
 fn end(error: Error, text: impl FnOnce(&Error) -> String) -> *mut c_void {
-    let shortage = error.shortage.clone();
+    let shortage = error.shortage;
     let prepared = boundary::call(move || Ok(prepare(&error, text)));
     if let Ok(Some((thrower, message))) = prepared {
         if let Some(shortage) = &shortage {

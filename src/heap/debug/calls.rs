@@ -11,7 +11,7 @@ use super::super::lane::{Lane, LaneGuard, LaneState};
 use super::super::state::{DeviceHeap, Heap};
 use super::leaks::{self, LiveDetail};
 use super::poison::{self, Filled};
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Failure, Result, Status, StreamHandle};
 use crate::config::{PoolType, Settings};
 use crate::memory::{Slot, State};
 use crate::order::RecordedStreams;
@@ -221,10 +221,11 @@ impl Heap {
                 None => (None, ledger.death_around(address)),
             }
         };
-        let message = error.message.to_mut();
+        let Failure { status, message, .. } = &mut **error;
+        let message = message.to_mut();
         if let Some((start, death)) = death {
             if start == address {
-                error.status = Status::DoubleFree;
+                *status = Status::DoubleFree;
                 *message = format!("{address:#x} is already free");
             } else {
                 *message +=

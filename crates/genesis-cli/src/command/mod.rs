@@ -154,7 +154,7 @@ fn check(settings: &[(String, String)]) -> Result<()> {
     let own = settings.iter().map(|(name, value)| (name.into(), value.into()));
     match Settings::from_variables(own.chain(std::env::vars_os())) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Error::usage(error.message)),
+        Err(error) => Err(Error::usage(error.message.clone())),
     }
 }
 

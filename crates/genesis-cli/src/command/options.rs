@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
         return Ok(markdown_page().into());
     }
     let (settings, warnings) =
-        Settings::from_environment().map_err(|error| Error::usage(error.message))?;
+        Settings::from_environment().map_err(|error| Error::usage(error.message.clone()))?;
     for warning in warnings {
         eprintln!("genesis: warning: {warning}");
     }

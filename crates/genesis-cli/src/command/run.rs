@@ -125,7 +125,7 @@ fn settings(arguments: &Arguments) -> Result<Vec<(String, String)>> {
     match Settings::from_variables(own) {
         Ok((_, warnings)) if warnings.is_empty() => {}
         Ok((_, warnings)) => return Err(Error::usage(warnings.join("; "))),
-        Err(error) => return Err(Error::usage(error.message)),
+        Err(error) => return Err(Error::usage(error.message.clone())),
     }
     if let Some((name, _)) = settings.iter().find(|(name, _)| !name.starts_with("GENESIS_")) {
         return Err(Error::usage(format!("{name} is not an option; `genesis options` lists them")));
