@@ -76,7 +76,8 @@ pub(super) fn serve(
                 _ => Ok(0),
             };
         }
-        let (heap, device) = (instance::heap()?, ordinal(device)?);
+        let heap = instance::heap()?;
+        let device = ordinal(device)?;
         heap.allocate_on(size as u64, device, identify(heap, device, stream)?)
     })
 }

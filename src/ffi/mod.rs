@@ -84,11 +84,17 @@ fn stream_handle(stream: genesis_stream) -> StreamHandle {
     StreamHandle(stream as usize)
 }
 
+#[inline]
 fn ordinal(device: c_int) -> Result<DeviceOrdinal> {
-    let no_such_device = |_| {
-        Error::new(crate::base::Status::InvalidDevice, format!("{device} is not a device ordinal"))
-    };
-    u32::try_from(device).map(DeviceOrdinal).map_err(no_such_device)
+    match u32::try_from(device) {
+        Ok(number) => Ok(DeviceOrdinal(number)),
+        Err(_) => Err(no_such_device(device)),
+    }
+}
+
+#[cold]
+fn no_such_device(device: c_int) -> Error {
+    Error::new(crate::base::Status::InvalidDevice, format!("{device} is not a device ordinal"))
 }
 
 /// Calls `operation` for `device`, or for every device if it is [`ALL_DEVICES`]; returns the sum.

@@ -349,27 +349,15 @@ impl DeviceHeap<'_> {
         let key = LaneKey { stream: stream.key, pool };
         loop {
             let (lane, mut state) = self.enter(key, stream.handle)?;
-            let climb = |mut state: LaneGuard<'_>| {
-                let number = lane.begin_climb(&mut state);
-                drop(state);
-                Climb {
-                    device: self,
-                    lane,
-                    stream: stream.handle,
-                    requested_bytes,
-                    block_bytes,
-                    is_alone,
-                    captures_before: self.captures_before(),
-                    number,
-                }
-            };
             if state.trough.is_due() && self.must_come_home(lane, &mut state) {
-                climb(state).come_home();
+                let bytes = (requested_bytes, block_bytes);
+                self.climb((lane, state), stream.handle, bytes, is_alone).come_home();
                 continue;
             }
             let found = if is_alone { None } else { self.take(lane, &mut state, block_bytes) };
             let Some(slot) = found else {
-                return climb(state).serve();
+                let bytes = (requested_bytes, block_bytes);
+                return self.climb((lane, state), stream.handle, bytes, is_alone).serve();
             };
             let address = lane.hand_out_of(class, &mut state, slot, requested_bytes);
             if self.heap.has_extras() {
@@ -377,6 +365,35 @@ impl DeviceHeap<'_> {
             }
             self.heap.let_go(lane, state);
             return Ok(address);
+        }
+    }
+
+    /// The request begins to climb. A function, so that its parts are in registers until then.
+    #[cold]
+    #[inline(never)]
+    fn climb<'a>(
+        self,
+        (lane, mut state): (&'a Lane, LaneGuard<'a>),
+        stream: StreamHandle,
+        (requested_bytes, block_bytes): (u64, u64),
+        is_alone: bool,
+    ) -> Climb<'a>
+    where
+        Self: 'a,
+    {
+        let number = lane.begin_climb(&mut state);
+        drop(state);
+        let captures_before = self.captures_before();
+        let device = self;
+        Climb {
+            device,
+            lane,
+            stream,
+            requested_bytes,
+            block_bytes,
+            is_alone,
+            captures_before,
+            number,
         }
     }
 }

@@ -133,20 +133,24 @@ impl LaneIndex {
     }
 
     /// The lane of the stream `key`, if it has been seen before.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find<'a>(&self, lanes: &'a Lanes, key: LaneKey) -> Option<&'a Lane> {
+        let lane = self.lane_at(lanes, first_entry(key))?;
+        if lane.key() == key { Some(lane) } else { self.find_further(lanes, key) }
+    }
+
+    /// [`Self::find`] of a key whose first entry is another one's.
+    #[inline(never)]
+    fn find_further<'a>(&self, lanes: &'a Lanes, key: LaneKey) -> Option<&'a Lane> {
         // At most half of the entries are used, so the probe ends.
-        for index in probe(key) {
-            let entry = self.entries[index].load(Ordering::Acquire);
-            if entry == 0 {
-                return None;
-            }
-            let lane = lanes.get(entry - 1)?;
-            if lane.key() == key {
-                return Some(lane);
-            }
-        }
-        None
+        let mut known = probe(key).map_while(|index| self.lane_at(lanes, index));
+        known.find(|lane| lane.key() == key)
+    }
+
+    /// The lane of an entry; `None` if that was never used.
+    #[inline]
+    fn lane_at<'a>(&self, lanes: &'a Lanes, index: usize) -> Option<&'a Lane> {
+        lanes.get(self.entries[index].load(Ordering::Acquire).checked_sub(1)?)
     }
 
     /// The lane of the newcomer, with its lock held: known, made ready for the next stream to come,
@@ -278,10 +282,15 @@ impl Used {
     }
 }
 
-/// The entries to look at for `key`, in order.
+/// The first entry to look at for `key`.
 #[inline]
-fn probe(key: LaneKey) -> impl Iterator<Item = usize> {
+fn first_entry(key: LaneKey) -> usize {
     let mixed = key.stream.0 ^ (u64::from(key.pool.0) << 32);
-    let start = (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
+    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize % INDEX_ENTRIES
+}
+
+/// The entries to look at for `key`, in order.
+fn probe(key: LaneKey) -> impl Iterator<Item = usize> {
+    let start = first_entry(key);
     (0..INDEX_ENTRIES).map(move |step| (start + step) % INDEX_ENTRIES)
 }
