@@ -314,20 +314,38 @@ impl Leaf {
         self.addresses[..self.count].partition_point(|&other| other < address)
     }
 
+    /// Puts a block without a size in at `index`.
     #[inline]
     fn insert(&mut self, index: usize, slot: Slot, address: u64) {
-        insert(&mut self.sizes, index, NO_SIZE);
-        insert(&mut self.addresses, index, address);
-        insert(&mut self.slots, index, slot);
+        for place in (index..self.count.min(LEAF_BLOCKS - 1)).rev() {
+            self.put(place + 1, self.at(place));
+        }
+        self.put(index, (NO_SIZE, address, slot));
         self.count += 1;
     }
 
     #[inline]
     fn remove(&mut self, index: usize) {
-        remove(&mut self.sizes, index, NO_SIZE);
-        remove(&mut self.addresses, index, NO_ADDRESS);
-        remove(&mut self.slots, index, NO_SLOT);
-        self.count -= 1;
+        let last = (self.count - 1).min(LEAF_BLOCKS - 1);
+        for place in index..last {
+            self.put(place, self.at(place + 1));
+        }
+        self.put(last, (NO_SIZE, NO_ADDRESS, NO_SLOT));
+        self.count = last;
+    }
+
+    /// The size, the address and the slot at `place`. Few are moved at a time, so they are moved one by one:
+    /// to call memmove for each of the three takes longer.
+    #[inline(always)]
+    fn at(&self, place: usize) -> (i32, u64, Slot) {
+        (self.sizes[place], self.addresses[place], self.slots[place])
+    }
+
+    #[inline(always)]
+    fn put(&mut self, place: usize, (size, address, slot): (i32, u64, Slot)) {
+        self.sizes[place] = size;
+        self.addresses[place] = address;
+        self.slots[place] = slot;
     }
 
     fn append(&mut self, other: &Self) {
@@ -355,18 +373,4 @@ impl Leaf {
     fn largest(&self) -> i32 {
         self.sizes.iter().copied().max().unwrap_or(NO_SIZE)
     }
-}
-
-/// Inserts `value` at `index`; the last value goes.
-#[inline]
-fn insert<T: Copy>(values: &mut [T; LEAF_BLOCKS], index: usize, value: T) {
-    values.copy_within(index..LEAF_BLOCKS - 1, index + 1);
-    values[index] = value;
-}
-
-/// Removes the value at `index`; `last` follows the others.
-#[inline]
-fn remove<T: Copy>(values: &mut [T; LEAF_BLOCKS], index: usize, last: T) {
-    values.copy_within(index + 1.., index);
-    values[LEAF_BLOCKS - 1] = last;
 }
