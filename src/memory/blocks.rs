@@ -124,6 +124,14 @@ impl Block {
         state: State::Vacant,
         bin: 0,
     };
+
+    /// Returns true if it is free, and `[address, address + bytes)` lies in it.
+    #[inline]
+    pub fn is_free_around(&self, address: u64, bytes: u64) -> bool {
+        self.state == State::Free
+            && self.address <= address
+            && address + bytes <= self.address + self.bytes
+    }
 }
 
 /// One allocation of the driver, or one reservation of address space, while it is in no table.

@@ -4,7 +4,7 @@
 //! (unmapped), *claimed* (set aside for mapping) or *shadows* (views that their extent has left).
 //! These functions change the states, under the lane's lock; they never call the driver.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -38,7 +38,15 @@ pub(super) struct Leaving {
     /// The lane's epoch (see `order::fence`) in which its bytes were freed.
     pub(super) epoch: u32,
     /// The view that is to be its home, if it is to be recalled.
-    pub(super) to: Option<u64>,
+    pub(super) to: Option<Shadow>,
+}
+
+/// A view that an extent has left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shadow {
+    pub(super) address: u64,
+    /// The block that stands for it, if it is known; it may be out of date.
+    pub(super) slot: Slot,
 }
 
 /// An extent that comes home to a shadow of it.
@@ -60,6 +68,8 @@ pub(super) struct FreeBlocks<'a> {
     least_bytes: u64,
     /// Those outside of the wilderness, by address, listed once one is looked for.
     rest: OnceCell<Vec<(Range<u64>, Slot)>>,
+    /// The one that was found last: the next extent mostly lies beside the last.
+    last: Cell<Slot>,
 }
 
 /// The device's table of extents, locked.
@@ -223,20 +233,13 @@ impl LaneState {
 
     /// The free block that `[address, address + bytes)` lies in; probably the one in `slot`.
     pub(super) fn free_block_around(&self, address: u64, bytes: u64, slot: Slot) -> Option<Slot> {
-        let is_around = |block: &Block| {
-            block.state == State::Free
-                && block.address <= address
-                && address + bytes <= block.address + block.bytes
-        };
-        if self.blocks.find_slot(slot).is_some_and(is_around) {
-            return Some(slot);
-        }
-        self.free_blocks(bytes).around(address, bytes)
+        let free = FreeBlocks { last: Cell::new(slot), ..self.free_blocks(bytes) };
+        free.around(address, bytes)
     }
 
     /// The free blocks of at least `least_bytes`.
     pub(super) fn free_blocks(&self, least_bytes: u64) -> FreeBlocks<'_> {
-        FreeBlocks { state: self, least_bytes, rest: OnceCell::new() }
+        FreeBlocks { state: self, least_bytes, rest: OnceCell::new(), last: Cell::new(NO_SLOT) }
     }
 
     /// Takes `[address, address + bytes)` out of the free block in `slot`: it is in no list any more.
@@ -276,12 +279,18 @@ impl FreeBlocks<'_> {
     /// The block that `[address, address + bytes)` lies in.
     pub(super) fn around(&self, address: u64, bytes: u64) -> Option<Slot> {
         let LaneState { strategy, blocks, .. } = self.state;
-        strategy.wild_around(blocks, address, bytes).or_else(|| {
+        let last = self.last.get();
+        if blocks.find_slot(last).is_some_and(|block| block.is_free_around(address, bytes)) {
+            return Some(last);
+        }
+        let found = strategy.wild_around(blocks, address, bytes).or_else(|| {
             let rest = self.rest.get_or_init(|| self.list_rest());
             let after = rest.partition_point(|(range, _)| range.start <= address);
             let (range, slot) = rest.get(after.checked_sub(1)?)?;
             (address + bytes <= range.end).then_some(*slot)
-        })
+        });
+        self.last.set(found.unwrap_or(last));
+        found
     }
 
     fn list_rest(&self) -> Vec<(Range<u64>, Slot)> {

@@ -4,10 +4,10 @@
 //! Extents of other lanes (`Climb::is_sibling`) are taken behind their lane's fence: until the wait
 //! is queued they are in no lane, so none can use them before it.
 
-use super::super::lane::Lane;
+use super::super::lane::{Lane, LaneState};
 use super::super::state::{Climb, DeviceHeap, Extents, NO_STREAM};
 use super::ablation::Part;
-use super::area::{Coming, Leaving};
+use super::area::{Coming, Leaving, Shadow};
 use super::household::Reach;
 use crate::base::size::{MIB, SizeClass};
 use crate::memory::{ExtentId, NO_SLOT, Slot, State};
@@ -17,6 +17,9 @@ use crate::order::Readiness;
 /// Small blocks take no extent of more bytes: a single small block could keep the whole extent from
 /// other uses for long.
 const LARGEST_FOR_SMALL_BYTES: u64 = 8 * MIB;
+
+/// Mostly no more extents are astray from a lane.
+const USUAL_STRAYS: usize = 32;
 
 /// The epoch of memory that no stream has used.
 const NEVER: u32 = 0;
@@ -32,7 +35,12 @@ pub(super) struct FreeExtent {
     /// The free block around it then, if it is known.
     pub(super) slot: Slot,
     /// The view that is to be its home, if it is to be recalled.
-    pub(super) to: Option<u64>,
+    pub(super) to: Option<Shadow>,
+}
+
+/// The bytes of the smallest.
+pub(super) fn least_bytes(extents: &[FreeExtent]) -> u64 {
+    extents.iter().map(|extent| extent.bytes).min().unwrap_or(0)
 }
 
 /// The wholly free extents that a request may take, none of them twice.
@@ -53,7 +61,7 @@ pub(super) struct Moved {
     /// The epoch of that lane (see `order::fence`) in which its bytes were freed.
     pub(super) epoch: u32,
     /// The view that is to be its home, if it is to be recalled.
-    to: Option<u64>,
+    to: Option<Shadow>,
 }
 
 /// What came of taking extents from their homes.
@@ -234,7 +242,9 @@ impl Extents {
             let now = state.fence.epoch();
             let books = self.books(climb.device);
             for extent in &moved {
-                let shadow = |to| Some((to, state.shadow_of(&books.table, extent.id, to)?));
+                let shadow = |Shadow { address, .. }| {
+                    Some((address, state.shadow_of(&books.table, extent.id, address)?))
+                };
                 let Some((address, slot)) = extent.to.and_then(shadow) else {
                     // Meanwhile the view was unmapped.
                     lost.push(*extent);
@@ -251,35 +261,50 @@ impl Extents {
     /// [`Self::recall`] of those that are in the lane itself, under one lock.
     fn recall_own(&self, climb: &Climb<'_>, wanted: &[FreeExtent]) {
         let lane = climb.lane;
-        let mut guard = lane.lock();
-        let state = &mut *guard;
+        let mut state = lane.lock();
+        let mut own = Vec::with_capacity(wanted.len());
+        {
+            let extents = self.store.extents();
+            own.extend(wanted.iter().filter_map(|wanted| {
+                let extent =
+                    extents.get(wanted.id).filter(|extent| extent.bytes == wanted.bytes)?;
+                let home = extent.home.map(|home| (home.lane, home.address));
+                let is_there = home == Some((lane.index, wanted.address));
+                let to = wanted.to.filter(|_| is_there)?;
+                let slot = state.free_block_around(wanted.address, wanted.bytes, wanted.slot)?;
+                let to = Shadow { slot: state.block_at(to.address, State::Shadow)?, ..to };
+                Some(FreeExtent { slot, to: Some(to), ..*wanted })
+            }));
+        }
+        self.move_within(climb, &mut state, &own);
+    }
+
+    /// Moves extents of the request's lane to other views in it. All are free there, and the slots of
+    /// blocks and shadows are up to date: the lock has been held since they were looked up.
+    pub(super) fn move_within(
+        &self,
+        climb: &Climb<'_>,
+        state: &mut LaneState,
+        wanted: &[FreeExtent],
+    ) {
         let mut books = self.books(climb.device);
         let mut leaving = Vec::with_capacity(wanted.len());
         let mut coming = Vec::with_capacity(wanted.len());
         // A known window lists them by address; the last is put in first.
-        for extent in wanted.iter().rev().filter(|extent| extent.lane == lane.index) {
-            let FreeExtent { id, bytes, address, slot, to, .. } = *extent;
-            let is_there = books.table.get(id).is_some_and(|extent| {
-                let home = extent.home.map(|home| (home.lane, home.address));
-                extent.bytes == bytes && home == Some((lane.index, address))
-            });
-            let places = to.filter(|_| is_there).and_then(|to| {
-                let around = state.free_block_around(address, bytes, slot)?;
-                Some((around, to, state.block_at(to, State::Shadow)?))
-            });
-            let Some((around, to, shadow)) = places else { continue };
-            let epoch = state.blocks.get(around).freed_epoch;
+        for &FreeExtent { id, bytes, address, slot, to, .. } in wanted.iter().rev() {
+            let Some(Shadow { address: to, slot: shadow }) = to else { continue };
+            let epoch = state.blocks.get(slot).freed_epoch;
             let class = state.blocks.get(shadow).class;
             // Meanwhile the view may be another extent's.
             let Some(before) = books.table.change_home(id, to, class, epoch) else { continue };
             books.ledger.reclassify(bytes, before, class);
-            leaving.push(Leaving { id, bytes, address, slot: around, epoch, to: None });
+            leaving.push(Leaving { id, bytes, address, slot, epoch, to: None });
             coming.push(Coming { id, address: to, slot: shadow, epoch });
         }
         drop(books);
         if !coming.is_empty() {
-            lane.cut_out(state, &mut leaving);
-            lane.put_in(state, &mut coming);
+            climb.lane.cut_out(state, &mut leaving);
+            climb.lane.put_in(state, &mut coming);
         }
     }
 
@@ -303,36 +328,35 @@ impl Extents {
     /// Brings the lane's extents back to their origins, side by side as they were created, from the
     /// lane's own addresses and from other lanes'. Lanes that have none of them are not looked at.
     fn return_to_origins(&self, climb: &Climb<'_>) {
-        let (mut wanted, mut next) = (Vec::new(), 0);
-        while let Some((index, least_bytes)) = self.lane_with_strays(climb.lane.index, next) {
-            if let Some(lane) = climb.device.heap.lanes.get(index) {
-                self.find_strays_in(lane, climb, least_bytes, &mut wanted);
+        let mut strays = self.strays(climb.lane.index);
+        for of_lane in strays.chunk_by_mut(|one, other| one.lane == other.lane) {
+            if let Some(lane) = climb.device.heap.lanes.get(of_lane[0].lane) {
+                self.find_free_strays(lane, climb, of_lane);
             }
-            next = index + 1;
         }
-        if !wanted.is_empty() {
-            self.recall(climb, wanted);
+        strays.retain(|stray| stray.slot != NO_SLOT);
+        if !strays.is_empty() {
+            self.recall(climb, strays);
         }
     }
 
-    /// The first lane from `next` on that has extents astray from `lane`, and the bytes of the smallest of
-    /// these.
-    fn lane_with_strays(&self, lane: u32, next: u32) -> Option<(u32, u64)> {
-        let extents = self.store.extents();
-        let strays = extents.strays(lane);
-        let homes = strays.filter_map(|(_, extent)| Some((extent.home?.lane, extent.bytes)));
-        homes.filter(|(lane, _)| *lane >= next).min()
+    /// The extents astray from `lane`, to go to their origins, by the lane that they are in.
+    fn strays(&self, lane: u32) -> Vec<FreeExtent> {
+        let mut strays = Vec::with_capacity(USUAL_STRAYS);
+        strays.extend(self.store.extents().strays(lane).filter_map(|(id, extent)| {
+            let (home, (_, origin)) = (extent.home?, extent.origin?);
+            let to = Some(Shadow { address: origin, slot: NO_SLOT });
+            let (bytes, address) = (extent.bytes, home.address);
+            Some(FreeExtent { id, bytes, lane: home.lane, address, slot: NO_SLOT, to })
+        }));
+        strays.sort_by_key(|stray| stray.lane);
+        strays
     }
 
-    /// Adds to `wanted` the extents astray from the request's lane that are wholly free in `lane`, to go to
-    /// their origins. None there has less than `least_bytes`.
-    fn find_strays_in(
-        &self,
-        lane: &Lane,
-        climb: &Climb<'_>,
-        least_bytes: u64,
-        wanted: &mut Vec<FreeExtent>,
-    ) {
+    /// Finds the blocks of those of `strays`, all in `lane`, that are wholly free and that the request may
+    /// take.
+    fn find_free_strays(&self, lane: &Lane, climb: &Climb<'_>, strays: &mut [FreeExtent]) {
+        let least_bytes = least_bytes(strays);
         let is_own = lane.index == climb.lane.index;
         // While a stream may be capturing no event may be queried.
         let may_take = is_own || climb.is_sibling(lane) && !climb.device.pools.is_routing();
@@ -341,18 +365,6 @@ impl Extents {
         }
         let mut is_unfenced = false;
         let state = lane.lock();
-        // All lanes share the table, so it is let go before free blocks are looked up.
-        let strays: Vec<FreeExtent> = self
-            .store
-            .extents()
-            .strays(climb.lane.index)
-            .filter_map(|(id, extent)| {
-                let (home, (_, origin)) = (extent.home?, extent.origin?);
-                let (bytes, address, to) = (extent.bytes, home.address, Some(origin));
-                let stray = FreeExtent { id, bytes, lane: home.lane, address, slot: NO_SLOT, to };
-                (home.lane == lane.index).then_some(stray)
-            })
-            .collect();
         let free = state.free_blocks(least_bytes);
         for stray in strays {
             let Some(slot) = free.around(stray.address, stray.bytes) else { continue };
@@ -360,7 +372,7 @@ impl Extents {
             if !is_own && state.fence.readiness(epoch) == Readiness::NotYet {
                 is_unfenced = true;
             } else {
-                wanted.push(FreeExtent { slot, ..stray });
+                stray.slot = slot;
             }
         }
         drop(state);

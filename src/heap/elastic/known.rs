@@ -11,9 +11,10 @@ use super::super::lane::{Lane, LaneState};
 use super::super::state::{Climb, Extents};
 use super::super::windows::SureWindow;
 use super::ablation::Part;
-use super::gather::FreeExtent;
+use super::area::Shadow;
+use super::gather::{FreeExtent, least_bytes};
 use super::window::{USUAL_PARTS, Window};
-use crate::memory::{Block, ExtentStore, NO_SLOT, Slot, State};
+use crate::memory::{Block, ExtentStore, NO_SLOT, Slot, State, View};
 use crate::order::Readiness;
 
 /// A window in which nothing has to be mapped.
@@ -23,11 +24,6 @@ struct KnownWindow {
     shadow: u64,
     /// The extents to be brought back.
     recalled: Vec<FreeExtent>,
-}
-
-/// The bytes of the smallest.
-fn least_bytes(extents: &[FreeExtent]) -> u64 {
-    extents.iter().map(|extent| extent.bytes).min().unwrap_or(0)
 }
 
 impl LaneState {
@@ -66,7 +62,7 @@ impl LaneState {
             match state {
                 State::Free => {}
                 State::Shadow => {
-                    let (id, to) = (links[0], Some(address));
+                    let (id, to) = (links[0], Some(Shadow { address, slot }));
                     // The table tells its home below.
                     recalled.push(FreeExtent { id, bytes, lane, address: 0, slot: NO_SLOT, to });
                 }
@@ -77,9 +73,15 @@ impl LaneState {
         {
             // All lanes share the table, so it is let go before the rest.
             let extents = store.extents();
-            for extent in &mut recalled {
-                let home = extents.get(extent.id)?.home?;
-                (extent.lane, extent.address) = (home.lane, home.address);
+            let is_inside = |view: &&View| (start..end).contains(&view.address);
+            for recalled in &mut recalled {
+                let extent = extents.get(recalled.id)?;
+                let home = extent.home?;
+                // It lies in the window already, or is in it twice.
+                if is_inside(&&home) || extent.shadows.iter().filter(is_inside).nth(1).is_some() {
+                    return None;
+                }
+                (recalled.lane, recalled.address) = (home.lane, home.address);
             }
         }
         let free = self.free_blocks(least_bytes(&recalled));
@@ -88,12 +90,7 @@ impl LaneState {
                 extent.slot = free.around(extent.address, extent.bytes)?;
             }
         }
-        // No extent lies in the window already, or is in it twice.
-        let mut ids: Vec<_> = recalled.iter().map(|extent| extent.id).collect();
-        ids.sort_unstable();
-        let is_once = ids.windows(2).all(|pair| pair[0] != pair[1])
-            && recalled.iter().all(|extent| !(start..end).contains(&extent.address));
-        is_once.then_some(KnownWindow { shadow, recalled })
+        Some(KnownWindow { shadow, recalled })
     }
 
     /// Returns true if `extents` are free in this lane, and ready for other streams. Finds their blocks.
@@ -116,24 +113,28 @@ impl Extents {
         if climb.lane.pool().is_private() || self.is_short.load(Relaxed) || !Part::Recall.is_in() {
             return false;
         }
-        let known =
-            climb.lane.lock().known_window(&self.store, climb.lane.index, climb.block_bytes);
+        let lane = climb.lane;
+        let mut state = lane.lock();
+        let known = state.known_window(&self.store, lane.index, climb.block_bytes);
         let Some(KnownWindow { shadow, mut recalled }) = known else { return false };
+        if recalled.iter().all(|extent| extent.lane == lane.index) {
+            state.windows.pass(shadow);
+            self.move_within(climb, &mut state, &recalled);
+            return true;
+        }
+        drop(state);
         if !self.siblings_have(climb, &mut recalled) {
             return false;
         }
-        climb.lane.lock().windows.pass(shadow);
+        lane.lock().windows.pass(shadow);
         self.recall(climb, recalled);
         true
     }
 
     /// Returns true if those of `extents` that are not in the request's lane are free where they are, and
-    /// the request may take them. If there are such, asks all siblings first, and sorts `extents` by lane.
+    /// the request may take them. Asks all siblings first, and sorts `extents` by lane.
     fn siblings_have(&self, climb: &Climb<'_>, extents: &mut [FreeExtent]) -> bool {
         let own = climb.lane.index;
-        if extents.iter().all(|extent| extent.lane == own) {
-            return true;
-        }
         let may_lend = |lane: &Lane| climb.is_in_household(lane);
         let ask = |lane: &Lane| {
             if !(Part::IdleStreams.is_in() && climb.device.see_idle(lane)) {

@@ -68,9 +68,10 @@ use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::config::Settings;
 use crate::driver::{self, Device, HandleOptions};
-use crate::memory::{ExtentId, ExtentStore, Loan, State};
+use crate::memory::{ExtentId, ExtentStore, Loan, NO_SLOT, State};
 use crate::observe::DeviceEvents;
 use ablation::Part::{Gather, HighestForSmall, PassOver};
+use area::Shadow;
 use edges::Returning;
 use gather::{Found, FreeExtent, Taken, choose, whole_blocks_of};
 use growth::Growth;
@@ -221,7 +222,10 @@ impl Extents {
             }
         }
         self.remember_window(climb, &window);
-        let to_recall = |(index, to)| FreeExtent { to: Some(to), ..found.free[index] };
+        let to_recall = |(index, address)| {
+            let to = Some(Shadow { address, slot: NO_SLOT });
+            FreeExtent { to, ..found.free[index] }
+        };
         let recalled: Vec<FreeExtent> = window.shadows().map(to_recall).collect();
         if !recalled.is_empty() {
             self.recall(climb, recalled);

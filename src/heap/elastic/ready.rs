@@ -16,6 +16,7 @@ use super::super::ready::Making;
 use super::super::state::{Climb, Extents};
 use super::Outcome;
 use super::addresses::no_addresses;
+use super::area::Shadow;
 use super::gather::FreeExtent;
 use super::household::Reach;
 use crate::base::Result;
@@ -189,7 +190,8 @@ impl Extents {
             let home = &extent.views[extent.home_view];
             let (free, address) = (self.free_extent(id)?, places.address(home)?);
             let is_away = (free.lane, free.address) != (lane.index, address);
-            let coming_home = FreeExtent { to: Some(address), ..free };
+            let to = Some(Shadow { address, slot: NO_SLOT });
+            let coming_home = FreeExtent { to, ..free };
             (home.lane == number && is_away).then_some(coming_home)
         });
         let homes: Vec<FreeExtent> = homes.collect();
