@@ -19,25 +19,27 @@ impl DeviceHeap<'_> {
     ///
     /// The lock is released while the driver records an event, because that blocks while the
     /// stream's queue is full. All work that uses the block was queued before its free, so each
-    /// event covers it. Until the last event is recorded the block has an extra wait, which keeps
-    /// it pending; and a pending block keeps its lane from being reassigned.
+    /// event covers it. The waits for all streams are counted first: the block stays pending until
+    /// the last event is recorded, and a pending block keeps its lane from being reassigned.
     pub(super) fn make_pending<'a>(self, lane: &'a Lane, mut state: LaneGuard<'a>, slot: Slot)
     where
         Self: 'a,
     {
         let contexts = &self.state.contexts;
-        let block = state.blocks.get_mut(slot);
+        let LaneState { blocks, recorded, .. } = &mut *state;
+        let block = blocks.get_mut(slot);
         block.state = State::Pending;
-        block.outstanding += 1;
+        block.outstanding += recorded.count(block.recorded);
+        debug_assert!(block.outstanding > 0);
         let (address, class, bytes) = (block.address, block.class, block.bytes);
         lane.note(Action::Pending, address, bytes);
         state.note_watermark(lane.counters.on_pending(class, bytes));
         while let Some(used_by) = state.pop_recorded(slot) {
             let is_nameable = used_by.stream.key.is_nameable(used_by.stream.handle);
             if !is_nameable && Step::IdleWait.is_left_out() {
+                lane.end_one_wait(&mut state, slot);
                 continue;
             }
-            state.blocks.get_mut(slot).outstanding += 1;
             let epoch = state.fence.epoch();
             if !is_nameable {
                 state.pending.wait_for_idle(slot, epoch);
@@ -49,7 +51,6 @@ impl DeviceHeap<'_> {
             state = lane.lock();
             state.pending.end_recording(contexts.own(), recording, answer, (slot, epoch));
         }
-        lane.end_one_wait(&mut state, slot);
         self.heap.let_go(lane, state);
     }
 

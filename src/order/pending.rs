@@ -42,8 +42,6 @@ pub struct PendingFrees {
     /// How many events are waited for.
     events: usize,
     stock: EventStock,
-    /// The streams on which events are being recorded; true: several at a time on that one.
-    recordings: Vec<(StreamKey, bool)>,
 }
 
 /// An event that is about to be recorded for a pending block.
@@ -72,9 +70,18 @@ struct StreamQueue {
     waiting: VecDeque<Waiting>,
     /// Whether everything was complete at the last poll.
     keeps_up: bool,
+    /// How many events are being recorded on the stream, …
+    recordings: u32,
+    /// … and whether there were several at a time since there were none.
+    did_overlap: bool,
 }
 
 impl StreamQueue {
+    fn new(stream: StreamKey, others: Option<Arc<EventCache>>) -> Self {
+        let waiting = VecDeque::new();
+        Self { stream, others, waiting, keeps_up: false, recordings: 0, did_overlap: false }
+    }
+
     /// Queries the newest of several events; its completion implies the rest. Returns how many came
     /// out.
     fn poll_newest(
@@ -145,15 +152,13 @@ impl PendingFrees {
     /// Begins to record an event on a stream that the calling thread can name.
     pub fn begin_recording(&mut self, contexts: &Contexts, recorded: Recorded) -> Recording {
         let Recorded { stream, context } = recorded;
-        let mut is_alone = true;
-        for (_, is_shared) in self.recordings.iter_mut().filter(|(key, _)| *key == stream.key) {
-            (is_alone, *is_shared) = (false, true);
-        }
-        self.recordings.push((stream.key, !is_alone));
         let (others, idle) = match context {
             OWN_CONTEXT => (None, self.stock.take(contexts.own())),
             context => (Some(contexts.get(context)), None),
         };
+        let queue = self.queue(stream.key, &others);
+        queue.recordings += 1;
+        queue.did_overlap |= queue.recordings > 1;
         Recording { stream, others, idle }
     }
 
@@ -167,16 +172,18 @@ impl PendingFrees {
         (slot, epoch): (Slot, u32),
     ) {
         let Recording { stream, others, idle } = recording;
-        // All that overlap on a stream are marked, so it does not matter which is found.
-        let index = self.recordings.iter().position(|(key, _)| *key == stream.key);
-        let (_, is_shared) = index.map_or((stream.key, true), |i| self.recordings.swap_remove(i));
         if let Some(event) = idle {
             self.stock.put(own, event);
         }
+        // It is there, and under this name, as long as an event is being recorded.
+        let queue = self.queue(stream.key, &others);
+        let is_newest = !queue.did_overlap;
+        queue.recordings -= 1;
+        queue.did_overlap &= queue.recordings > 0;
         match answer {
             Ok(event) => {
-                let waiting = Waiting { event, slot, is_newest: !is_shared };
-                self.queue(stream.key, others, waiting);
+                queue.waiting.push_back(Waiting { event, slot, is_newest });
+                self.events += 1;
             }
             Err(_) => self.wait_for_idle(slot, epoch),
         }
@@ -184,20 +191,30 @@ impl PendingFrees {
 
     /// Returns true if an event is being recorded on the stream `key`.
     pub fn is_recording(&self, key: StreamKey) -> bool {
-        self.recordings.iter().any(|(recording, _)| *recording == key)
+        self.queues.iter().any(|queue| queue.stream == key && queue.recordings > 0)
     }
 
-    fn queue(&mut self, stream: StreamKey, others: Option<Arc<EventCache>>, waiting: Waiting) {
-        self.events += 1;
-        if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream == stream) {
-            queue.waiting.push_back(waiting);
-            return;
+    /// The queue of `stream`, whose events are from the cache `others`.
+    #[inline]
+    fn queue(&mut self, stream: StreamKey, others: &Option<Arc<EventCache>>) -> &mut StreamQueue {
+        match self.queues.iter().position(|queue| queue.stream == stream) {
+            Some(index) => &mut self.queues[index],
+            None => self.add_queue(stream, others.clone()),
         }
+    }
+
+    #[cold]
+    fn add_queue(
+        &mut self,
+        stream: StreamKey,
+        others: Option<Arc<EventCache>>,
+    ) -> &mut StreamQueue {
         if self.queues.len() >= QUEUES_KEPT {
-            self.queues.retain(|queue| !queue.waiting.is_empty());
+            self.queues.retain(|queue| !queue.waiting.is_empty() || queue.recordings > 0);
         }
-        let waiting = VecDeque::from([waiting]);
-        self.queues.push(StreamQueue { stream, others, waiting, keeps_up: false });
+        let index = self.queues.len();
+        self.queues.push(StreamQueue::new(stream, others));
+        &mut self.queues[index]
     }
 
     /// The stream `key` is about to end: its queue is known as `ended` from now on.

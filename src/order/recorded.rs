@@ -82,6 +82,16 @@ impl RecordedStreams {
         Some((recorded, next))
     }
 
+    /// How many streams the list `first` has.
+    pub fn count(&self, mut first: u32) -> u32 {
+        let mut count = 0;
+        while first != NO_NODE {
+            first = self.nodes[first as usize].next;
+            count += 1;
+        }
+        count
+    }
+
     /// The context of the stream `key`, if it is remembered.
     pub fn context_of(&self, key: StreamKey) -> Option<u16> {
         self.contexts.iter().find(|(known, _)| *known == key).map(|&(_, context)| context)
