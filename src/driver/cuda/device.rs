@@ -14,6 +14,7 @@
 //! **Not done**: no cache, no retry, no logging; the layers above do that.
 //! Over 500 lines: there is a method for each of the driver's calls.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -110,26 +111,39 @@ impl CudaDevice {
     }
 
     /// Makes one short driver call whose handles tell their context, counted.
-    fn call_by_handles(&self, call: Call, mut run: impl FnMut() -> RawResult) -> Result<()> {
-        self.meter.sampled(|made| {
+    #[inline(always)]
+    fn call_by_handles(&self, call: Call, run: impl Fn() -> RawResult) -> Result<()> {
+        self.short(call, false, move |made| {
             made.count(call);
-            self.by_handles(call, || check(call, run()))
+            check(call, run())
         })
     }
 
-    /// Runs `work` on behalf of `call`, whose handles tell their context: in whichever is current, and
-    /// in the device's if that is none, or one that is gone. So mostly nobody asks which is current.
-    /// Events may be recorded and asked about whatever the current device is (CUDA C++ Programming
-    /// Guide, "Stream and Event Behavior"). Not in a context of the program's own: once it is
-    /// destroyed, its handles must not be used.
-    fn by_handles(&self, call: Call, mut work: impl FnMut() -> Result<()>) -> Result<()> {
-        if self.context.get().is_some_and(|context| !context.is_primary) {
-            return self.within(call, |_| work());
+    /// Runs `work`, short, on behalf of `call`. Unless it `is_bound` to the device's context, its handles
+    /// tell theirs, and it runs in whichever is current, and in the device's if that is none, or one that
+    /// is gone. So mostly nobody asks which is current. Events may be recorded and asked about whatever
+    /// the current device is (CUDA C++ Programming Guide, "Stream and Event Behavior"). Not in a context
+    /// of the program's own: once it is destroyed, its handles must not be used.
+    #[inline(always)]
+    fn short(
+        &self,
+        call: Call,
+        is_bound: bool,
+        work: impl Fn(Made<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if is_bound || self.context.get().is_some_and(|context| !context.is_primary) {
+            return self.within(call, |_| self.meter.sampled(work));
         }
-        match work() {
-            Err(error) if error.is_context_gone() => self.within(call, |_| work()),
+        match self.meter.sampled(&work) {
+            Err(error) if error.is_context_gone() => self.again_within(call, work),
             answer => answer,
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn again_within(&self, call: Call, work: impl Fn(Made<'_>) -> Result<()>) -> Result<()> {
+        self.within(call, |_| self.meter.sampled(work))
     }
 
     /// The device's primary context, retained at the first use, on behalf of `call`.
@@ -163,24 +177,21 @@ impl CudaDevice {
 
     /// Makes `call`, a short one that names `stream`, by `work`: `STREAM_CAPTURE_UNSUPPORTED` if that is
     /// captured.
+    #[inline(always)]
     fn call_outside_capture(
         &self,
         call: Call,
         stream: StreamHandle,
         work: impl Fn() -> c_int,
     ) -> Result<()> {
-        let made = |made: Made<'_>| {
+        // A default stream is that of the current context.
+        self.short(call, stream.is_default(), move |made| {
             if self.is_capturing(made, stream)? {
                 return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
             }
             made.count(call);
             check(call, work())
-        };
-        if stream.is_default() {
-            self.within(call, |_| self.meter.sampled(made))
-        } else {
-            self.meter.sampled(|meter| self.by_handles(call, || made(meter)))
-        }
+        })
     }
 
     /// The driver's name for a device; needs no context.
@@ -440,7 +451,7 @@ impl Device for CudaDevice {
         // not these (`gpu-probe` asks the driver; PyTorch's own allocator does the same).
         let (event, handle) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
         // SAFETY: see the head of this implementation.
-        self.call_outside_capture(call, stream, || unsafe { record(event, handle) })
+        self.call_outside_capture(call, stream, move || unsafe { record(event, handle) })
     }
 
     fn event_query(&self, event: Event) -> Result<bool> {
@@ -448,7 +459,7 @@ impl Device for CudaDevice {
         let query = require(self.api.event_query, call)?;
         let _relaxed = RelaxedCapture::enter(&self.api, call)?;
         // SAFETY: see the head of this implementation.
-        match self.call_by_handles(call, || unsafe { query(event.0 as sys::CUevent) }) {
+        match self.call_by_handles(call, move || unsafe { query(event.0 as sys::CUevent) }) {
             Err(error) if error.code == Code::NOT_READY => Ok(false),
             answer => answer.map(|()| true),
         }
@@ -474,7 +485,7 @@ impl Device for CudaDevice {
         let _relaxed = RelaxedCapture::enter(&self.api, call)?;
         let handle = stream.0 as sys::CUstream;
         // SAFETY: see the head of this implementation.
-        match self.call_outside_capture(call, stream, || unsafe { query(handle) }) {
+        match self.call_outside_capture(call, stream, move || unsafe { query(handle) }) {
             Err(error) if error.code == Code::NOT_READY => Ok(false),
             answer => answer.map(|()| true),
         }
@@ -492,11 +503,11 @@ impl Device for CudaDevice {
         let call = Call::StreamId;
         let get = require(self.api.stream_id, call)?;
         let stream = stream.0 as sys::CUstream;
-        let mut id = 0;
+        let id = Cell::new(0);
         // SAFETY: see the head of this implementation. The call works in any capture mode.
-        self.call_by_handles(call, || unsafe { get(stream, &mut id) })?;
-        match id >> ID_BITS {
-            0 => Ok(id),
+        self.call_by_handles(call, || unsafe { get(stream, id.as_ptr()) })?;
+        match id.get() >> ID_BITS {
+            0 => Ok(id.get()),
             _ => Err(DriverError { call, code: Code::NOT_FOUND }),
         }
     }

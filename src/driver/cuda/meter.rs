@@ -85,13 +85,10 @@ impl Made<'_> {
         self.add(&self.shard.sampling, STEP) < u64::MAX / SAMPLED
     }
 
-    /// Runs `work`, whose time counts `weight` times.
-    fn time<R>(self, weight: u64, work: impl FnOnce(Self) -> R) -> R {
-        let started = ticks();
-        let result = work(self);
+    /// Counts the time since `started`, in ticks, `weight` times.
+    fn time_since(self, started: u64, weight: u64) {
         let passed = ticks().saturating_sub(started);
         self.add(&self.shard.ticks, passed * weight);
-        result
     }
 
     /// Returns the sum.
@@ -126,13 +123,22 @@ impl Meter {
 
     /// Runs `work`, whose time counts as spent in the driver. It counts the calls that it makes.
     pub(super) fn timed<R>(&self, work: impl FnOnce(Made<'_>) -> R) -> R {
-        self.place().time(1, work)
+        let (made, started) = (self.place(), ticks());
+        let result = work(made);
+        made.time_since(started, 1);
+        result
     }
 
     /// [`Self::timed`] of short calls.
+    #[inline(always)]
     pub(super) fn sampled<R>(&self, work: impl FnOnce(Made<'_>) -> R) -> R {
         let made = self.place();
-        if made.is_sampled() { made.time(SAMPLED, work) } else { work(made) }
+        let started = made.is_sampled().then(ticks);
+        let result = work(made);
+        if let Some(started) = started {
+            made.time_since(started, SAMPLED);
+        }
+        result
     }
 
     /// Where the calling thread counts.
@@ -141,8 +147,14 @@ impl Meter {
         let index = thread::number() as usize - 1;
         match self.own.get(index) {
             Some(shard) => Made { shard, is_shared: false },
-            None => Made { shard: &self.common[index % COMMON_SHARDS], is_shared: true },
+            None => self.common_place(index),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn common_place(&self, index: usize) -> Made<'_> {
+        Made { shard: &self.common[index % COMMON_SHARDS], is_shared: true }
     }
 
     /// All calls so far.
