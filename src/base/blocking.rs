@@ -3,16 +3,20 @@
 //! A wait for a device is a wait for work, and that work may need something which the waiting
 //! thread holds for its caller, such as an interpreter's lock: a host function in a stream that
 //! runs Python. A caller that holds such a thing and may let go of it wraps its call in
-//! [`letting_go`]; every call that may block goes through [`blocking`]. That costs one look at a
-//! thread's variable per blocking call.
+//! [`letting_go`]; every call that may block goes through [`blocking`]. In a process that has such
+//! callers, that costs one look at a thread's variable per blocking call.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::lock::assert_none_held;
 use super::sync::thread_local;
 
 /// Calls its argument once, with something let go of.
 pub type LetGo = fn(&mut dyn FnMut());
+
+/// Whether there ever was such a caller.
+static IS_USED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static LET_GO: Cell<Option<LetGo>> = const { Cell::new(None) };
@@ -36,6 +40,7 @@ impl Drop for Before {
 
 /// Runs `act`; every call in it that may block is made by `let_go`.
 pub fn letting_go<T>(let_go: LetGo, act: impl FnOnce() -> T) -> T {
+    IS_USED.store(true, Relaxed);
     let _before = Before::set(Some(let_go));
     act()
 }
@@ -43,9 +48,13 @@ pub fn letting_go<T>(let_go: LetGo, act: impl FnOnce() -> T) -> T {
 /// Makes a call that may block. The thread holds no lock of the library's.
 pub fn blocking<T>(call: impl FnOnce() -> T) -> T {
     assert_none_held();
+    if !IS_USED.load(Relaxed) {
+        return call();
+    }
+    let let_go = LET_GO.try_with(Cell::get).unwrap_or(None);
+    let Some(let_go) = let_go else { return call() };
     // Nested calls let go of nothing more.
-    let before = Before::set(None);
-    let Some(let_go) = before.0 else { return call() };
+    let _before = Before::set(None);
     let (mut call, mut answer) = (Some(call), None);
     let_go(&mut || answer = call.take().map(|call| call()));
     match (answer, call) {

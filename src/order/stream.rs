@@ -104,9 +104,16 @@ impl StreamName {
     pub fn of(handle: StreamHandle) -> Self {
         match handle {
             StreamHandle::LEGACY | StreamHandle::LEGACY_ALIAS => Self(0),
-            StreamHandle::PER_THREAD => Self(PER_THREAD_BIT | thread::number()),
+            StreamHandle::PER_THREAD => Self::of_thread(),
             StreamHandle(handle) => Self(handle as u64),
         }
+    }
+
+    /// The name of the calling thread's default stream.
+    #[cold]
+    #[inline(never)]
+    fn of_thread() -> Self {
+        Self(PER_THREAD_BIT | thread::number())
     }
 
     /// A handle of the queue to show to people; never to be passed to a driver.
