@@ -70,6 +70,8 @@ pub(super) struct Trough {
     high: u64,
     low: u64,
     usual: u64,
+    /// The trough of the present fall is reached once at most so much is live.
+    near: u64,
 }
 
 /// What a lane has learned of its program, in bytes.
@@ -120,6 +122,7 @@ impl Trough {
             high: 0,
             low: 0,
             usual: 0,
+            near: 0,
         }
     }
 
@@ -137,6 +140,7 @@ impl Trough {
             self.first_cycle.end(peak);
             (self.peak, self.high, self.low, self.usual) = (peak, high, low, usual);
             (self.is_falling, self.is_ahead) = (is_falling, is_ahead);
+            self.near = self.near_bytes();
             self.watch();
         }
     }
@@ -237,16 +241,17 @@ impl Trough {
         if !self.is_falling {
             self.is_falling = true;
             self.is_ahead = true;
+            self.near = self.near_bytes();
         }
         self.low = live_bytes;
-        if self.is_ahead && live_bytes <= self.near_bytes() {
+        if self.is_ahead && live_bytes <= self.near {
             self.is_ahead = false;
             self.is_reached = true;
             self.is_due = true;
         }
     }
 
-    /// At most so much is live at the trough.
+    /// At most so much is live at the trough of a fall from the present high.
     fn near_bytes(&self) -> u64 {
         self.usual + self.high.saturating_sub(self.usual) / NEAR_PART
     }
@@ -259,7 +264,7 @@ impl Trough {
             self.turn_above = self.low.saturating_add(swing);
             self.turn_below = self.low.saturating_sub(step);
             if self.is_ahead {
-                self.turn_below = self.turn_below.max(self.near_bytes() + 1).min(self.low);
+                self.turn_below = self.turn_below.max(self.near + 1).min(self.low);
             }
         } else {
             self.turn_above = self.high.saturating_add(step);

@@ -166,7 +166,7 @@ impl LaneCounters {
     fn share_room(&self, class: SizeClass) -> Watermark {
         // Before the ceilings: if they are set meanwhile, the shares are of an earlier setting.
         let settings = self.settings.load(Acquire);
-        let levels = self.classes.each_ref().map(ClassCounters::levels);
+        let levels = self.levels();
         let of_both = self.ceilings.room_above(levels[0].zip(levels[1], u64::saturating_add));
         let [small, large] =
             [0, 1].map(|class| self.class_ceilings[class].room_above(levels[class]));
@@ -295,7 +295,7 @@ impl LaneCounters {
 
     /// The lane's levels.
     pub fn snapshot(&self) -> Snapshot {
-        let classes = SizeClass::ALL.map(|class| self.classes[class.index()].levels());
+        let classes = self.levels();
         let all = classes[0].zip(classes[1], u64::saturating_add);
         let inactive = self.held_bytes.load(Relaxed).saturating_sub(all.active);
         Snapshot { classes, all, inactive }
@@ -313,9 +313,14 @@ impl LaneCounters {
         self.floor.set(levels.all.active.saturating_sub(room.inactive), self.pending());
     }
 
+    /// The levels of each class.
+    fn levels(&self) -> [Levels; 2] {
+        self.classes.each_ref().map(ClassCounters::levels)
+    }
+
     /// Returns true if the lane is beyond one of its watermarks.
     fn is_beyond(&self) -> bool {
-        let levels = self.classes.each_ref().map(ClassCounters::levels);
+        let levels = self.levels();
         let all = levels[0].zip(levels[1], u64::saturating_add);
         let is_over =
             |(ceilings, levels): (&Ceilings, Levels)| ceilings.room_above(levels).is_none();
@@ -371,7 +376,9 @@ impl Peaks {
         for _ in 1..MOST_ROUNDS {
             let sums = self.add_up(lanes.clone(), outside, turn);
             // A lane alone has the whole room, wherever it is just now.
-            let is_beyond = |(lane, _): (&LaneCounters, _)| lane.is_beyond();
+            let is_beyond = |(lane, seen): (&LaneCounters, &Snapshot)| {
+                lane.levels() != seen.classes && lane.is_beyond()
+            };
             if self.seen.len() < 2 || !self.seen_of(lanes.clone()).any(is_beyond) {
                 return sums;
             }
