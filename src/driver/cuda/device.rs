@@ -113,28 +113,23 @@ impl CudaDevice {
     /// Makes one short driver call whose handles tell their context, counted.
     #[inline(always)]
     fn call_by_handles(&self, call: Call, run: impl Fn() -> RawResult) -> Result<()> {
-        self.short(call, false, move |made| {
+        self.meter.sampled(|made| {
             made.count(call);
-            check(call, run())
+            self.by_handles(call, false, move || check(call, run()))
         })
     }
 
-    /// Runs `work`, short, on behalf of `call`. Unless it `is_bound` to the device's context, its handles
-    /// tell theirs, and it runs in whichever is current, and in the device's if that is none, or one that
-    /// is gone. So mostly nobody asks which is current. Events may be recorded and asked about whatever
-    /// the current device is (CUDA C++ Programming Guide, "Stream and Event Behavior"). Not in a context
-    /// of the program's own: once it is destroyed, its handles must not be used.
+    /// Runs `work` on behalf of `call`. Unless it `is_bound` to the device's context, its handles tell
+    /// theirs, and it runs in whichever is current, and in the device's if that is none, or one that is
+    /// gone. So mostly nobody asks which is current. Events may be recorded and asked about whatever the
+    /// current device is (CUDA C++ Programming Guide, "Stream and Event Behavior"). Not in a context of
+    /// the program's own: once it is destroyed, its handles must not be used.
     #[inline(always)]
-    fn short(
-        &self,
-        call: Call,
-        is_bound: bool,
-        work: impl Fn(Made<'_>) -> Result<()>,
-    ) -> Result<()> {
+    fn by_handles(&self, call: Call, is_bound: bool, work: impl Fn() -> Result<()>) -> Result<()> {
         if is_bound || self.context.get().is_some_and(|context| !context.is_primary) {
-            return self.within(call, |_| self.meter.sampled(work));
+            return self.within(call, |_| work());
         }
-        match self.meter.sampled(&work) {
+        match work() {
             Err(error) if error.is_context_gone() => self.again_within(call, work),
             answer => answer,
         }
@@ -142,8 +137,8 @@ impl CudaDevice {
 
     #[cold]
     #[inline(never)]
-    fn again_within(&self, call: Call, work: impl Fn(Made<'_>) -> Result<()>) -> Result<()> {
-        self.within(call, |_| self.meter.sampled(work))
+    fn again_within(&self, call: Call, work: impl Fn() -> Result<()>) -> Result<()> {
+        self.within(call, |_| work())
     }
 
     /// The device's primary context, retained at the first use, on behalf of `call`.
@@ -184,13 +179,15 @@ impl CudaDevice {
         stream: StreamHandle,
         work: impl Fn() -> c_int,
     ) -> Result<()> {
-        // A default stream is that of the current context.
-        self.short(call, stream.is_default(), move |made| {
-            if self.is_capturing(made, stream)? {
-                return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
-            }
-            made.count(call);
-            check(call, work())
+        self.meter.sampled(|made| {
+            // A default stream is that of the current context.
+            self.by_handles(call, stream.is_default(), move || {
+                if self.is_capturing(made, stream)? {
+                    return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
+                }
+                made.count(call);
+                check(call, work())
+            })
         })
     }
 

@@ -101,8 +101,8 @@ fn error(call: Call, code: i32) -> DriverError {
     DriverError { call, code: Code(code) }
 }
 
-/// Where no context is current, a call whose handles tell their context is made again in the device's.
-const ASKED_AGAIN: [Call; 3] = [Call::EventQuery, Call::StreamIsCapturing, Call::StreamId];
+/// Where no context is current, a call that is not made by handles alone is made again in the device's.
+const ASKED_AGAIN: u64 = 2;
 
 /// Calls every method once, in an order that a real driver would accept.
 fn use_everything(driver: &dyn Device) -> crate::driver::Result<()> {
@@ -140,7 +140,7 @@ fn use_everything(driver: &dyn Device) -> crate::driver::Result<()> {
     assert!(driver.event_query(event)?);
     driver.event_synchronize(event)?;
     driver.event_destroy(event)?;
-    // This asks first whether the stream is captured.
+    // This asks first whether the stream is captured: `ASKED_AGAIN`.
     assert!(driver.stream_query(STREAM)?);
     assert_eq!(driver.stream_id(STREAM)?, 17);
     assert!(driver.other_context_of(STREAM)?.is_none());
@@ -198,7 +198,7 @@ fn every_call_is_made_rightly_counted_and_leaves_the_thread_as_it_was() {
         fake.assert_restored(0, 0);
         let usage = driver.usage();
         let mut expected = [1; Call::COUNT];
-        ASKED_AGAIN.into_iter().for_each(|call| expected[call as usize] *= 2);
+        expected[Call::StreamIsCapturing as usize] = ASKED_AGAIN;
         assert_eq!(usage.calls, expected);
         assert!(usage.nanoseconds > 0);
     }
@@ -456,7 +456,7 @@ fn threads_share_a_device_and_one_context() {
     for driver in &platform.devices {
         let mut expected = [4 * 200; Call::COUNT];
         expected[Call::Initialize as usize] = 1;
-        ASKED_AGAIN.into_iter().for_each(|call| expected[call as usize] *= 2);
+        expected[Call::StreamIsCapturing as usize] *= ASKED_AGAIN;
         assert_eq!(driver.usage().calls, expected);
     }
 }
