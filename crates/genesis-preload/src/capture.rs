@@ -39,10 +39,10 @@ use crate::process;
 /// How long a begin waits at most for waits of ours: much longer than a thread takes from its look
 /// at the gate to the driver's call, and short for a program.
 const LONGEST: Duration = Duration::from_millis(100);
-/// How long a stream is asked about at most. Work that takes longer may need the thread that asks.
-const MOST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long something is asked about at most. What takes longer may need the thread that asks.
+pub(crate) const MOST_PATIENCE: Duration = Duration::from_secs(10);
 /// From one question to the next.
-const NAP: Duration = Duration::from_micros(50);
+pub(crate) const NAP: Duration = Duration::from_micros(50);
 /// All devices, for Genesis.
 const ALL: c_int = -1;
 
@@ -114,6 +114,18 @@ pub(crate) fn is_any() -> bool {
 #[inline]
 pub(crate) fn concerns(stream: usize) -> bool {
     is_any() && driver().is_some_and(|driver| driver.is_capturing(stream))
+}
+
+/// Returns true if any stream is captured, once Genesis knows of all these captures: it lets a request
+/// that they hold back wait for their ends. In vain after [`LONGEST`].
+#[cold]
+pub(crate) fn is_any_announced() -> bool {
+    let begin = Instant::now();
+    let is_unknown = || gate().captures.iter().any(|capture| !capture.is_announced);
+    while is_unknown() && begin.elapsed() < LONGEST {
+        thread::sleep(NAP);
+    }
+    is_any()
 }
 
 /// While this lives, the device may be waited for.

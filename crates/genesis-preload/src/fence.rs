@@ -18,7 +18,11 @@
 //! capture. `capture` has the gate through which every wait goes.
 
 use std::ffi::c_int;
+use std::thread;
+use std::time::Instant;
 
+use crate::capture::{MOST_PATIENCE, NAP};
+use crate::device::Device;
 use crate::driver_api::SUCCESS;
 use crate::freed::{self, Need};
 use crate::{capture, device, inside, report};
@@ -56,23 +60,46 @@ fn begin_wait() -> Option<u64> {
 }
 
 /// Waits for a device and, as far as `need` asks, for others, and gives back what was freed before.
-/// Returns true if anything may have been given back.
+/// Returns true if anything may have been given back, here or by another thread. If memory is short and
+/// this is forbidden by captures, Genesis knows of them by then, so it lets them end and asks again.
 #[cold]
 pub(crate) fn retire(ordinal: c_int, need: Need) -> bool {
     let Some(device) = device::get(ordinal).filter(|device| !device.is_lost()) else {
         return false;
     };
-    if capture::is_any() || !device.freed.is_any() {
+    let is_forbidden = || match need {
+        Need::Bounds => capture::is_any(),
+        Need::Memory => capture::is_any_announced(),
+    };
+    if is_forbidden() {
         return false;
     }
-    report::fenced();
-    let _inside = inside::enter();
-    if !wait_for(ordinal) {
+    if device.freed.is_any() {
+        report::fenced();
+        let _inside = inside::enter();
+        if !wait_for(ordinal) {
+            // Probably a capture has begun.
+            is_forbidden();
+            return false;
+        }
+        let others = device.freed.wanted(need) & !(1 << ordinal);
+        (0..u64::BITS as c_int).filter(|other| others >> other & 1 != 0).all(wait_for);
+    } else if !device.freed.is_under_way() {
         return false;
     }
-    let others = device.freed.wanted(need) & !(1 << ordinal);
-    (0..u64::BITS as c_int).filter(|other| others >> other & 1 != 0).all(wait_for);
+    if need == Need::Memory {
+        let_others_give_back(device);
+    }
     true
+}
+
+/// Waits until Genesis has what other threads have taken out, so that no request fails beside them. In vain
+/// after [`MOST_PATIENCE`].
+fn let_others_give_back(device: &Device) {
+    let begin = Instant::now();
+    while device.freed.is_under_way() && begin.elapsed() < MOST_PATIENCE {
+        thread::sleep(NAP);
+    }
 }
 
 /// Waits for a device unless there are captures; returns true if the wait succeeded.

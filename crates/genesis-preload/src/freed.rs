@@ -59,6 +59,8 @@ struct State {
     closed: Vec<Batch>,
     /// An empty batch, with the host memory of an earlier one.
     spare: Batch,
+    /// Batches that were taken out and that Genesis does not have yet.
+    under_way: usize,
     /// How many blocks and bytes may wait.
     most_blocks: usize,
     most_bytes: u64,
@@ -152,6 +154,7 @@ impl Freed {
             waiting: Batch::new(),
             closed: Vec::new(),
             spare: Batch::new(),
+            under_way: 0,
             most_blocks: MOST_BLOCKS,
             most_bytes: FLOOR_BYTES,
         }))
@@ -208,15 +211,18 @@ impl Freed {
 
     /// All blocks are gone.
     pub(crate) fn forget(&self) {
-        self.take_all();
+        let batches = self.take_all();
+        self.lock().under_way -= batches.len();
     }
 
-    /// Takes all batches out.
+    /// Takes all batches out, to be given back.
     pub(crate) fn take_all(&self) -> Vec<Batch> {
         let mut state = self.lock();
         let waiting = mem::replace(&mut state.waiting, Batch::new());
         let closed = mem::take(&mut state.closed);
-        closed.into_iter().chain([waiting]).collect()
+        let batches: Vec<Batch> = closed.into_iter().chain([waiting]).collect();
+        state.under_way += batches.len();
+        batches
     }
 
     /// A wait is about to begin: it does not cover what is freed from now on.
@@ -241,13 +247,20 @@ impl Freed {
     }
 
     /// A wait for `device` that began at `start` has succeeded. Takes out the batches that no
-    /// device uses any more.
+    /// device uses any more, to be given back.
     pub(crate) fn end_wait(&self, device: c_int, start: u64) -> Vec<Batch> {
         let mut state = self.lock();
         for batch in state.closed.iter_mut().filter(|batch| batch.closed < start) {
             batch.devices &= !(1 << device);
         }
-        state.closed.extract_if(.., |batch| batch.devices == 0).collect()
+        let batches: Vec<Batch> = state.closed.extract_if(.., |batch| batch.devices == 0).collect();
+        state.under_way += batches.len();
+        batches
+    }
+
+    /// Returns true if something was taken out that Genesis does not have yet.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.lock().under_way > 0
     }
 
     /// A wait was refused: the next one comes later.
@@ -277,6 +290,7 @@ impl Freed {
         let live_bytes = genesis.live_bytes(device);
         batch.clear();
         let mut state = self.lock();
+        state.under_way -= 1;
         state.spare = batch;
         state.most_blocks = MOST_BLOCKS;
         state.most_bytes = FLOOR_BYTES.max(live_bytes / LIVE_PART);

@@ -84,18 +84,25 @@ fn threads_that_do_everything_at_once() {
     }
 }
 
-/// While memory is short: no request is refused for what captures of other threads hold back, and no
-/// capture is invalidated, also if streams only go on where they are waited for.
+/// While memory is short: no request is refused for what captures of other threads hold back, nor for what
+/// another thread is giving back, and no capture is invalidated, also if streams only go on where they
+/// are waited for. Several processes at once, so threads are stopped anywhere.
 #[test]
 fn threads_that_capture() {
     const ROUNDS: &str = "4000";
+    let program = compile("crowd_capturing", "crowd");
+    let play = |strategy: &str, progress: &str| {
+        let mut command = command(&program);
+        command.args([ROUNDS, "and capture"]).env("GENESIS_POOL_TYPE", strategy);
+        command.env("SIMCUDA_MEMORY", "3GiB").env("SIMCUDA_PROGRESS", progress);
+        assert_eq!(run(&mut command), "", "{strategy}, {progress}");
+    };
     for strategy in STRATEGIES {
-        for progress in ["automatic", "manual"] {
-            let mut command = command(&compile("crowd_capturing", "crowd"));
-            command.args([ROUNDS, "and capture"]).env("GENESIS_POOL_TYPE", strategy);
-            command.env("SIMCUDA_MEMORY", "3GiB").env("SIMCUDA_PROGRESS", progress);
-            assert_eq!(run(&mut command), "", "{strategy}, {progress}");
-        }
+        std::thread::scope(|scope| {
+            for progress in ["automatic", "manual"].repeat(3) {
+                scope.spawn(move || play(strategy, progress));
+            }
+        });
     }
 }
 
