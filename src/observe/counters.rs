@@ -375,7 +375,7 @@ impl Peaks {
     ) -> Snapshot {
         for _ in 1..MOST_ROUNDS {
             let sums = self.add_up(lanes.clone(), outside, turn);
-            // A lane alone has the whole room, wherever it is just now.
+            // Mostly none has changed. A lane alone has the whole room, wherever it is just now.
             let is_beyond = |(lane, seen): (&LaneCounters, &Snapshot)| {
                 lane.levels() != seen.classes && lane.is_beyond()
             };

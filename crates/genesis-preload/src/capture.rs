@@ -116,16 +116,15 @@ pub(crate) fn concerns(stream: usize) -> bool {
     is_any() && driver().is_some_and(|driver| driver.is_capturing(stream))
 }
 
-/// Returns true if any stream is captured, once Genesis knows of all these captures: it lets a request
-/// that they hold back wait for their ends. In vain after [`LONGEST`].
+/// Waits until Genesis has been told of all captures: before it refuses a request, it lets those end that
+/// it knows of. In vain after [`LONGEST`].
 #[cold]
-pub(crate) fn is_any_announced() -> bool {
+pub(crate) fn let_be_announced() {
     let begin = Instant::now();
     let is_unknown = || gate().captures.iter().any(|capture| !capture.is_announced);
     while is_unknown() && begin.elapsed() < LONGEST {
         thread::sleep(NAP);
     }
-    is_any()
 }
 
 /// While this lives, the device may be waited for.

@@ -60,46 +60,47 @@ fn begin_wait() -> Option<u64> {
 }
 
 /// Waits for a device and, as far as `need` asks, for others, and gives back what was freed before.
-/// Returns true if anything may have been given back, here or by another thread. If memory is short and
-/// this is forbidden by captures, Genesis knows of them by then, so it lets them end and asks again.
+/// Returns true if anything may have been given back. If memory is short, no request is refused for what
+/// other threads are just doing: what they have taken out, Genesis has by then, and it knows of all captures.
 #[cold]
 pub(crate) fn retire(ordinal: c_int, need: Need) -> bool {
     let Some(device) = device::get(ordinal).filter(|device| !device.is_lost()) else {
         return false;
     };
-    let is_forbidden = || match need {
-        Need::Bounds => capture::is_any(),
-        Need::Memory => capture::is_any_announced(),
-    };
-    if is_forbidden() {
+    let has_waited = wait_for_users(device, need);
+    if need == Need::Bounds {
+        return has_waited;
+    }
+    capture::let_be_announced();
+    let_others_give_back(device) || has_waited
+}
+
+/// Waits for the devices that may use what was freed of `device`, as far as `need` asks; returns false if
+/// nothing was freed, or captures or the driver refused.
+fn wait_for_users(device: &'static Device, need: Need) -> bool {
+    if capture::is_any() || !device.freed.is_any() {
         return false;
     }
-    if device.freed.is_any() {
-        report::fenced();
-        let _inside = inside::enter();
-        if !wait_for(ordinal) {
-            // Probably a capture has begun.
-            is_forbidden();
-            return false;
-        }
-        let others = device.freed.wanted(need) & !(1 << ordinal);
-        (0..u64::BITS as c_int).filter(|other| others >> other & 1 != 0).all(wait_for);
-    } else if !device.freed.is_under_way() {
+    report::fenced();
+    let _inside = inside::enter();
+    let ordinal = device.ordinal();
+    if !wait_for(ordinal) {
         return false;
     }
-    if need == Need::Memory {
-        let_others_give_back(device);
-    }
+    let others = device.freed.wanted(need) & !(1 << ordinal);
+    (0..u64::BITS as c_int).filter(|other| others >> other & 1 != 0).all(wait_for);
     true
 }
 
-/// Waits until Genesis has what other threads have taken out, so that no request fails beside them. In vain
-/// after [`MOST_PATIENCE`].
-fn let_others_give_back(device: &Device) {
+/// Waits until Genesis has what other threads have taken out; returns true if there was any. In vain after
+/// [`MOST_PATIENCE`].
+fn let_others_give_back(device: &Device) -> bool {
     let begin = Instant::now();
+    let was_any = device.freed.is_under_way();
     while device.freed.is_under_way() && begin.elapsed() < MOST_PATIENCE {
         thread::sleep(NAP);
     }
+    was_any
 }
 
 /// Waits for a device unless there are captures; returns true if the wait succeeded.

@@ -285,7 +285,10 @@ impl Freed {
 
     /// Gives the blocks of `batch`, which nothing uses any more, back to Genesis.
     pub(crate) fn give_back(&self, device: c_int, mut batch: Batch) {
-        let Some(genesis) = process::genesis_if_open() else { return };
+        let Some(genesis) = process::genesis_if_open() else {
+            self.lock().under_way -= 1;
+            return;
+        };
         genesis.free_all(&batch.addresses);
         let live_bytes = genesis.live_bytes(device);
         batch.clear();

@@ -115,18 +115,18 @@ impl CudaDevice {
     fn call_by_handles(&self, call: Call, run: impl Fn() -> RawResult) -> Result<()> {
         self.meter.sampled(|made| {
             made.count(call);
-            self.by_handles(call, false, move || check(call, run()))
+            self.by_handles(call, || check(call, run()))
         })
     }
 
-    /// Runs `work` on behalf of `call`. Unless it `is_bound` to the device's context, its handles tell
-    /// theirs, and it runs in whichever is current, and in the device's if that is none, or one that is
-    /// gone. So mostly nobody asks which is current. Events may be recorded and asked about whatever the
-    /// current device is (CUDA C++ Programming Guide, "Stream and Event Behavior"). Not in a context of
-    /// the program's own: once it is destroyed, its handles must not be used.
+    /// Runs `work` on behalf of `call`, whose handles tell their context: in whichever is current, and
+    /// in the device's if that is none, or one that is gone. So mostly nobody asks which is current.
+    /// Events may be recorded and asked about whatever the current device is (CUDA C++ Programming
+    /// Guide, "Stream and Event Behavior"). Not in a context of the program's own: once it is
+    /// destroyed, its handles must not be used.
     #[inline(always)]
-    fn by_handles(&self, call: Call, is_bound: bool, work: impl Fn() -> Result<()>) -> Result<()> {
-        if is_bound || self.context.get().is_some_and(|context| !context.is_primary) {
+    fn by_handles(&self, call: Call, work: impl Fn() -> Result<()>) -> Result<()> {
+        if self.context.get().is_some_and(|context| !context.is_primary) {
             return self.within(call, |_| work());
         }
         match work() {
@@ -135,6 +135,7 @@ impl CudaDevice {
         }
     }
 
+    /// Runs `work`, which no current context allowed, in the device's.
     #[cold]
     #[inline(never)]
     fn again_within(&self, call: Call, work: impl Fn() -> Result<()>) -> Result<()> {
@@ -180,14 +181,19 @@ impl CudaDevice {
         work: impl Fn() -> c_int,
     ) -> Result<()> {
         self.meter.sampled(|made| {
-            // A default stream is that of the current context.
-            self.by_handles(call, stream.is_default(), move || {
+            let make = || {
                 if self.is_capturing(made, stream)? {
                     return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
                 }
                 made.count(call);
                 check(call, work())
-            })
+            };
+            // A default stream is that of the current context.
+            if stream.is_default() {
+                self.within(call, |_| make())
+            } else {
+                self.by_handles(call, make)
+            }
         })
     }
 

@@ -68,7 +68,8 @@ pub(super) struct FreeBlocks<'a> {
     least_bytes: u64,
     /// Those outside of the wilderness, by address, listed once one is looked for.
     rest: OnceCell<Vec<(Range<u64>, Slot)>>,
-    /// The one that was found last: the next extent mostly lies beside the last.
+    /// The one to be looked at first, which may be out of date: that which was found last, because the next
+    /// extent mostly lies beside the last.
     last: Cell<Slot>,
 }
 

@@ -262,20 +262,24 @@ impl Extents {
     fn recall_own(&self, climb: &Climb<'_>, wanted: &[FreeExtent]) {
         let lane = climb.lane;
         let mut state = lane.lock();
-        let mut own = Vec::with_capacity(wanted.len());
+        let mut own = wanted.to_vec();
         {
+            // All lanes share the table, so it is let go before free blocks are looked up.
             let extents = self.store.extents();
-            own.extend(wanted.iter().filter_map(|wanted| {
-                let extent =
-                    extents.get(wanted.id).filter(|extent| extent.bytes == wanted.bytes)?;
-                let home = extent.home.map(|home| (home.lane, home.address));
-                let is_there = home == Some((lane.index, wanted.address));
-                let to = wanted.to.filter(|_| is_there)?;
-                let slot = state.free_block_around(wanted.address, wanted.bytes, wanted.slot)?;
-                let to = Shadow { slot: state.block_at(to.address, State::Shadow)?, ..to };
-                Some(FreeExtent { slot, to: Some(to), ..*wanted })
-            }));
+            own.retain(|wanted| {
+                extents.get(wanted.id).is_some_and(|extent| {
+                    let home = extent.home.map(|home| (home.lane, home.address));
+                    extent.bytes == wanted.bytes && home == Some((lane.index, wanted.address))
+                })
+            });
         }
+        own.retain_mut(|FreeExtent { address, bytes, slot, to, .. }| {
+            let around = state.free_block_around(*address, *bytes, *slot);
+            let shadow = to.and_then(|to| state.block_at(to.address, State::Shadow));
+            let (Some(around), Some(to), Some(shadow)) = (around, to, shadow) else { return false };
+            (*slot, to.slot) = (around, shadow);
+            true
+        });
         self.move_within(climb, &mut state, &own);
     }
 
