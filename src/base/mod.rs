@@ -1,6 +1,6 @@
 //! The foundation of every layer: units and sizes, identifiers, errors, ranked locks, blocking
-//! calls, the host's own memory, nodes that are used again, threads by number, steps left out for
-//! tests and benches.
+//! calls, the host's own memory, nodes that are used again, threads by number, hashing, steps left out
+//! for tests and benches.
 //!
 //! Imports nothing of the project.
 
@@ -8,6 +8,7 @@ mod backup;
 pub mod blocking;
 pub mod error;
 mod gauge;
+pub(crate) mod hash;
 mod host_malloc;
 pub mod host_memory;
 pub mod id;

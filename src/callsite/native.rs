@@ -26,6 +26,8 @@ use std::ops::Range;
 
 use once_cell::sync::Lazy;
 
+use crate::base::hash::spread;
+
 /// The most frames of a stack, innermost first.
 pub(super) const MOST_FRAMES: usize = 32;
 /// The most frames of this library before them.
@@ -92,7 +94,7 @@ pub(super) fn capture(words: &mut [u64]) -> usize {
 
 fn set_of(anchor: usize) -> usize {
     // Stacks are aligned to 16 bytes and differ by a few hundred.
-    (anchor >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & (SETS - 1)
+    (spread(anchor as u64 >> 4) >> 32) as usize & (SETS - 1)
 }
 
 #[cold]

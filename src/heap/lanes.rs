@@ -24,6 +24,7 @@ use once_cell::race::OnceBox;
 use super::lane::{Lane, LaneGuard};
 use super::owner::{LaneKey, Newcomer, Owner};
 use crate::base::DeviceOrdinal;
+use crate::base::hash::spread;
 use crate::base::lock::{Lock, rank};
 use crate::base::nodes::boxed_array;
 use crate::base::sync::IS_MODEL;
@@ -286,7 +287,7 @@ impl Used {
 #[inline]
 fn first_entry(key: LaneKey) -> usize {
     let mixed = key.stream.0 ^ (u64::from(key.pool.0) << 32);
-    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize % INDEX_ENTRIES
+    (spread(mixed) >> 40) as usize % INDEX_ENTRIES
 }
 
 /// The entries to look at for `key`, in order.

@@ -14,6 +14,8 @@
 
 use std::ops::Range;
 
+use crate::base::hash::spread;
+
 /// So many windows are remembered, a power of two: more than any of the recorded programs needs in a
 /// pass.
 const PLACES: usize = 512;
@@ -111,10 +113,7 @@ impl KnownWindows {
 
     /// Where the window for a block of `bytes` after the last two windows may be.
     fn choices(&self, bytes: u64) -> Range<usize> {
-        // Multiplicative hashing (Knuth, The Art of Computer Programming, volume 3, 6.4).
-        let mix = |mixed: u64, part: u64| {
-            (mixed.rotate_left(32) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        };
+        let mix = |mixed: u64, part: u64| spread(mixed.rotate_left(32) ^ part);
         let [last, before] = self.last;
         let mixed = [before, last].into_iter().fold(bytes, mix);
         let start = (mixed >> (u64::BITS - (PLACES / CHOICES).ilog2())) as usize * CHOICES;

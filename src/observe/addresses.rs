@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::base::hash::mix;
+
 /// A map by address.
 pub type AddressMap<T> = NumberMap<u64, T>;
 /// A map by numbers that no adversary chooses.
 pub type NumberMap<K, T> = HashMap<K, T, BuildHasherDefault<NumberHasher>>;
 
-/// Spreads addresses, which are multiples of 512, over the map: the product with 2^64 / golden
-/// ratio, its halves combined.
+/// Spreads addresses, which are multiples of 512, over the map.
 #[derive(Debug, Default)]
 pub struct NumberHasher(u64);
 
@@ -29,7 +30,6 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15;
-        self.0 = product as u64 ^ (product >> 64) as u64;
+        self.0 = mix(self.0 ^ number);
     }
 }

@@ -21,6 +21,7 @@ use std::sync::atomic::{
 use genesis_profile::model::{Frame, Site};
 use once_cell::sync::OnceCell;
 
+use crate::base::hash::{mix, spread};
 use crate::base::lock::{Lock, rank};
 
 /// The number of the unknown site.
@@ -148,17 +149,13 @@ impl Default for StackMap {
     }
 }
 
-/// Multiplies by 2^64 / golden ratio for each word: words are addresses or small numbers, not
-/// chosen by an adversary.
+/// The hash of a stack.
 #[inline]
 fn hash(stack: &[u64]) -> u64 {
-    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-    let folded = stack.iter().fold(stack.len() as u64, |hash, &word| {
-        let product = (hash ^ word).wrapping_mul(FACTOR);
+    mix(stack.iter().fold(stack.len() as u64, |hash, &word| {
+        let product = spread(hash ^ word);
         product ^ product >> 29
-    });
-    let product = u128::from(folded) * u128::from(FACTOR);
-    product as u64 ^ (product >> 64) as u64
+    }))
 }
 
 /// The sites of a process. All threads.

@@ -13,6 +13,7 @@
 //!
 //! Used under its lane's lock. Blocks are neither cut nor joined.
 
+use crate::base::hash::spread;
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot};
 
 const NEWER: usize = 0;
@@ -126,9 +127,7 @@ impl Buckets {
     #[inline]
     fn probe(&self, block_bytes: u64) -> usize {
         let mask = self.entries.len() - 1;
-        // Fibonacci hashing (Knuth, TAOCP 3, 6.4): the high bits of the product are mixed best.
-        let hash = block_bytes.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut index = (hash >> 32) as usize & mask;
+        let mut index = (spread(block_bytes) >> 32) as usize & mask;
         loop {
             let found = self.entries[index].block_bytes;
             if found == block_bytes || found == 0 {

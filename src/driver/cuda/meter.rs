@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use super::loader::RawResult;
-use crate::base::{CachePadded, thread};
+use crate::base::{CachePadded, hash, thread};
 use crate::driver::{Call, Usage, ticks};
 
 /// How many of the places are each for one of the first threads, …
@@ -25,10 +25,9 @@ const OWN_SHARDS: usize = 16;
 const COMMON_SHARDS: usize = 16;
 /// One of so many short calls is timed.
 const SAMPLED: u64 = 8;
-/// 2^64 / the golden ratio. Its multiples modulo 2^64 are spread as evenly as those of any number, and
-/// have no short period (Knuth, The Art of Computer Programming, volume 3, 6.4). After one short call
-/// that is timed, the 5th, the 8th or the 13th is the next, so a program's rhythm does not choose them.
-const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+/// After one short call that is timed, the 5th, the 8th or the 13th is the next, so a program's rhythm does
+/// not choose them.
+const STEP: u64 = hash::FACTOR;
 /// After this time the rate of the processor's clock is known well: to a hundred-thousandth.
 const SETTLED: Duration = Duration::from_millis(10);
 
