@@ -155,6 +155,7 @@ macro_rules! cases {
             release::compaction_takes_in_what_has_finished
             shortage::callbacks_are_asked_until_removed
             shortage::callbacks_may_use_the_heap
+            shortage::a_request_waits_for_another_threads_callback
             shortage::the_line_has_every_figure
             shortage::the_hint_is_true
             shortage::sixty_then_seventy_of_eighty

@@ -1,16 +1,23 @@
 //! The user's out-of-memory callbacks: called before a request fails, so that they free memory.
+//!
+//! Several threads may call them at once. What one of them is just about to free, the others do not find: so
+//! a thread waits for the callbacks of others to end (`attempts`).
 
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::attempts::wait_until;
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use crate::base::sync::thread_local;
 
 /// Called with the device and the bytes wanted; returns true if it has freed anything. It may call
 /// the library, and several threads may call it at once. If a request made inside a callback is
-/// short of memory, no callback is called for it, because that could go on for ever.
+/// short of memory, no callback is called for it, because that could go on for ever. A request that is
+/// short of memory waits until the callbacks of other threads have returned, for at most 200 ms.
 pub type OutOfMemoryCallback = Arc<dyn Fn(DeviceOrdinal, u64) -> bool + Send + Sync>;
 
 /// Names a registered callback.
@@ -21,6 +28,8 @@ pub struct CallbackId(pub u64);
 #[derive(Default)]
 pub(super) struct Callbacks {
     registered: Lock<Registered, { rank::LEAF }>,
+    /// How many threads are calling them.
+    callers: AtomicU32,
 }
 
 thread_local! {
@@ -55,35 +64,44 @@ impl Callbacks {
         !self.registered.lock().callbacks.is_empty()
     }
 
-    /// Calls all of them; returns true if one has freed anything.
+    /// Calls all of them, and lets those that other threads have called end; returns true if any may have
+    /// freed something.
     pub(super) fn ask(&self, device: DeviceOrdinal, wanted_bytes: u64) -> bool {
         assert_none_held();
-        let Some(_asking) = Asking::begin() else {
+        let callbacks = self.registered.lock().callbacks.clone();
+        let Some(asking) = Asking::begin(&self.callers) else {
             return false;
         };
-        let callbacks = self.registered.lock().callbacks.clone();
         let mut freed = false;
         for (_, callback) in callbacks {
             freed |= callback(device, wanted_bytes);
         }
-        freed
+        drop(asking);
+        let are_others = self.callers.load(SeqCst) > 0;
+        if are_others {
+            wait_until(Instant::now(), || self.callers.load(SeqCst) == 0);
+        }
+        freed || are_others
     }
 }
 
 /// While this value lives, its thread is inside a callback.
-struct Asking;
+struct Asking<'a>(&'a AtomicU32);
 
-impl Asking {
+impl<'a> Asking<'a> {
     /// Returns `None` if the thread is inside a callback already.
-    fn begin() -> Option<Self> {
-        let nested = IS_ASKING.with(|asking| asking.replace(true));
-        // Not `then_some`: dropping its unused value would clear the flag of the outer call.
-        (!nested).then(|| Self)
+    fn begin(callers: &'a AtomicU32) -> Option<Self> {
+        if IS_ASKING.with(|asking| asking.replace(true)) {
+            return None;
+        }
+        callers.fetch_add(1, SeqCst);
+        Some(Self(callers))
     }
 }
 
-impl Drop for Asking {
+impl Drop for Asking<'_> {
     fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
         IS_ASKING.with(|asking| asking.set(false));
     }
 }

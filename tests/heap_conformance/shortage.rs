@@ -2,13 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use genesis::base::size::{GIB, MIB};
 use genesis::base::{Error, Status};
 use genesis::config::{ElasticPolicy, Oversubscription, PoolType, Settings};
 
 use crate::support::{A, B, DEVICE, Rig, Subject, tier};
+
+/// Long beside what a request takes that is refused.
+const CALLBACK_TIME: Duration = Duration::from_millis(60);
 
 pub fn callbacks_are_asked_until_removed(subject: Subject) {
     let rig = subject.plan().capacity(64 * MIB).start();
@@ -62,6 +67,30 @@ pub fn callbacks_may_use_the_heap(subject: Subject) {
     }));
     rig.allocate_and_touch(60 * MIB, A);
     assert_eq!(rig.refusal(GIB, A), Status::OutOfMemory);
+    rig.finish();
+}
+
+/// A callback of another thread has taken what it will free, so that this thread's finds nothing.
+pub fn a_request_waits_for_another_threads_callback(subject: Subject) {
+    let rig = subject.plan().capacity(64 * MIB).start();
+    let held = Arc::new(Mutex::new(vec![rig.allocate(48 * MIB, A)]));
+    let has_taken = Arc::new(Barrier::new(2));
+    let id = {
+        let (heap, has_taken) = (Arc::downgrade(&rig.heap), Arc::clone(&has_taken));
+        rig.heap.add_out_of_memory_callback(Arc::new(move |_, _| {
+            let taken = held.lock().unwrap().pop();
+            let Some(address) = taken else { return false };
+            has_taken.wait();
+            thread::sleep(CALLBACK_TIME);
+            heap.upgrade().unwrap().free(address).is_ok()
+        }))
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| rig.allocate(24 * MIB, A));
+        has_taken.wait();
+        rig.allocate(24 * MIB, A);
+    });
+    assert!(rig.heap.remove_out_of_memory_callback(id));
     rig.finish();
 }
 
