@@ -2,7 +2,7 @@
 //!
 //! Each method is one driver call, made with the device's primary context current, where that
 //! matters, and the thread's capture mode relaxed, where a capture may forbid the call; both are
-//! restored afterwards. The primary context is the one that the CUDA runtime uses; it is retained at
+//! restored afterwards (`calling`). The primary context is the one that the CUDA runtime uses; it is retained at
 //! the first call and never released or reset.
 //!
 //! For a stream that belongs to another context, a `CudaDevice` of that context makes the calls.
@@ -12,7 +12,6 @@
 //! in cells that make a second thread wait for the first.
 //! **Memory**: no method except `name` and `find_other` allocates host memory.
 //! **Not done**: no cache, no retry, no logging; the layers above do that.
-//! Over 500 lines: there is a method for each of the driver's calls.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -22,10 +21,10 @@ use cudarc::driver::sys;
 use cudarc::driver::sys::CUmemAllocationGranularity_flags as Granularity;
 use once_cell::sync::OnceCell;
 
-use super::loader::{Api, RawResult};
-use super::meter::{Made, Meter};
-use super::properties::{access, properties};
-use super::scope::{Context, CurrentContext, RelaxedCapture, check, require};
+use super::loader::Api;
+use super::meter::Meter;
+use super::properties::access;
+use super::scope::{Context, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::pages;
 use crate::driver::{
@@ -45,10 +44,6 @@ const FOR_EVERY_CONTEXT: c_uint = 1;
 /// Bytes of a device are compared in chunks of this size.
 const LOOK_BYTES: u64 = 1 << 20;
 
-/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: the legacy stream was queried while a stream that
-/// synchronises with it captures.
-const STREAM_CAPTURE_IMPLICIT: Code = Code(906);
-
 /// `cuMemAlloc` takes whole pages of this many bytes, from Pascal on (PyTorch's pull 17120).
 const PAGE_BYTES: u64 = 2 << 20;
 
@@ -66,7 +61,7 @@ pub(super) struct CudaDevice {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VirtualMemory {
     /// True if memory can be created for GPUDirect RDMA.
-    rdma: bool,
+    pub(super) rdma: bool,
 }
 
 impl CudaDevice {
@@ -88,115 +83,6 @@ impl CudaDevice {
         (unsafe { read(&mut time) } == 0).then_some(time)
     }
 
-    /// Makes one driver call: in the device's context, in relaxed capture mode, counted.
-    pub(super) fn call(&self, call: Call, run: impl FnOnce() -> RawResult) -> Result<()> {
-        self.inside(call, |_| check(call, self.meter.counted(call, run)))
-    }
-
-    /// Runs `work` on behalf of `call` in the device's context and in relaxed capture mode.
-    pub(super) fn inside<T>(
-        &self,
-        call: Call,
-        work: impl FnOnce(&Context) -> Result<T>,
-    ) -> Result<T> {
-        let _relaxed = RelaxedCapture::enter(&self.api, call)?;
-        self.within(call, work)
-    }
-
-    /// Runs `work` on behalf of `call` in the device's context. No capture forbids what it calls.
-    fn within<T>(&self, call: Call, work: impl FnOnce(&Context) -> Result<T>) -> Result<T> {
-        let context = self.context(call)?;
-        let _current = CurrentContext::enter(&self.api, context.handle, call)?;
-        work(context)
-    }
-
-    /// Makes one short driver call whose handles tell their context, counted.
-    #[inline(always)]
-    fn call_by_handles(&self, call: Call, run: impl Fn() -> RawResult) -> Result<()> {
-        self.meter.sampled(|made| {
-            made.count(call);
-            self.by_handles(call, || check(call, run()))
-        })
-    }
-
-    /// Runs `work` on behalf of `call`, whose handles tell their context: in whichever is current, and
-    /// in the device's if that is none, or one that is gone. So mostly nobody asks which is current.
-    /// Events may be recorded and asked about whatever the current device is (CUDA C++ Programming
-    /// Guide, "Stream and Event Behavior"). Not in a context of the program's own: once it is
-    /// destroyed, its handles must not be used.
-    #[inline(always)]
-    fn by_handles(&self, call: Call, work: impl Fn() -> Result<()>) -> Result<()> {
-        if self.context.get().is_some_and(|context| !context.is_primary) {
-            return self.within(call, |_| work());
-        }
-        match work() {
-            Err(error) if error.is_context_gone() => self.again_within(call, work),
-            answer => answer,
-        }
-    }
-
-    /// Runs `work`, which no current context allowed, in the device's.
-    #[cold]
-    #[inline(never)]
-    fn again_within(&self, call: Call, work: impl Fn() -> Result<()>) -> Result<()> {
-        self.within(call, |_| work())
-    }
-
-    /// The device's primary context, retained at the first use, on behalf of `call`.
-    pub(super) fn context(&self, call: Call) -> Result<&Context> {
-        self.context.get_or_try_init(|| {
-            let _relaxed = RelaxedCapture::enter(&self.api, call)?;
-            let call = Call::Initialize;
-            let retain = require(self.api.primary_context_retain, call)?;
-            let device = self.device(self.ordinal, call)?;
-            let mut handle = std::ptr::null_mut();
-            // SAFETY: `device` is the driver's own and `handle` is live.
-            check(call, self.meter.counted(call, || unsafe { retain(&mut handle, device) }))?;
-            Ok(Context { device, handle, is_primary: true })
-        })
-    }
-
-    /// Returns true if `stream` is capturing; for use inside a scope.
-    fn is_capturing(&self, made: Made<'_>, stream: StreamHandle) -> Result<bool> {
-        let call = Call::StreamIsCapturing;
-        let is_capturing = require(self.api.stream_is_capturing, call)?;
-        let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
-        let stream = stream.0 as sys::CUstream;
-        let mut status = none;
-        made.count(call);
-        // SAFETY: `status` is live; the handle is the caller's.
-        match check(call, unsafe { is_capturing(stream, &mut status) }) {
-            Err(error) if error.code == STREAM_CAPTURE_IMPLICIT => Ok(true),
-            answer => answer.map(|()| status != none),
-        }
-    }
-
-    /// Makes `call`, a short one that names `stream`, by `work`: `STREAM_CAPTURE_UNSUPPORTED` if that is
-    /// captured.
-    #[inline(always)]
-    fn call_outside_capture(
-        &self,
-        call: Call,
-        stream: StreamHandle,
-        work: impl Fn() -> c_int,
-    ) -> Result<()> {
-        self.meter.sampled(|made| {
-            let make = || {
-                if self.is_capturing(made, stream)? {
-                    return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
-                }
-                made.count(call);
-                check(call, work())
-            };
-            // A default stream is that of the current context.
-            if stream.is_default() {
-                self.within(call, |_| make())
-            } else {
-                self.by_handles(call, make)
-            }
-        })
-    }
-
     /// The driver's name for a device; needs no context.
     pub(super) fn device(&self, ordinal: DeviceOrdinal, call: Call) -> Result<sys::CUdevice> {
         let device_get = require(self.api.device_get, call)?;
@@ -204,61 +90,6 @@ impl CudaDevice {
         // SAFETY: the driver is started and `device` is live; a wrong ordinal is an error.
         check(call, unsafe { device_get(&mut device, ordinal.0 as c_int) })?;
         Ok(device)
-    }
-
-    /// What is known of virtual memory, found out at the first use. `NOT_SUPPORTED` on a device
-    /// without it.
-    fn virtual_memory(&self) -> Result<VirtualMemory> {
-        self.virtual_memory
-            .get_or_try_init(|| self.inside(Call::Create, |context| self.examine(context.device)))
-            .copied()
-    }
-
-    /// Asks the driver what [`Self::virtual_memory`] keeps.
-    fn examine(&self, device: sys::CUdevice) -> Result<VirtualMemory> {
-        use sys::CUdevice_attribute::{
-            CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED as RDMA,
-            CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED as SUPPORTED,
-        };
-        let call = Call::Create;
-        let attribute = require(self.api.device_attribute, call)?;
-        require(self.api.granularity, call)?;
-        let ask = |which| {
-            let mut value = 0;
-            // SAFETY: `device` is the driver's own and `value` is live.
-            check(call, unsafe { attribute(&mut value, which, device) }).map(|()| value != 0)
-        };
-        if !ask(SUPPORTED)? {
-            return Err(DriverError { call, code: Code::NOT_SUPPORTED });
-        }
-        // A driver older than the attribute returns an invalid value.
-        let rdma = match ask(RDMA) {
-            Err(error) if error.code == Code::INVALID_VALUE => false,
-            answer => answer?,
-        };
-        Ok(VirtualMemory { rdma })
-    }
-
-    /// The properties for `options`, on a device with virtual memory. RDMA without the device's
-    /// support is refused here, because no document defines it; handle types by the driver.
-    fn properties(&self, options: HandleOptions) -> Result<sys::CUmemAllocationProp> {
-        let virtual_memory = self.virtual_memory()?;
-        if options.rdma && !virtual_memory.rdma {
-            return Err(DriverError { call: Call::Create, code: Code::NOT_SUPPORTED });
-        }
-        Ok(properties(self.ordinal, options))
-    }
-
-    fn ask_granularity(&self, options: HandleOptions, which: Granularity) -> Result<u64> {
-        let call = Call::Create;
-        let granularity = require(self.api.granularity, call)?;
-        let properties = self.properties(options)?;
-        let mut bytes = 0;
-        self.inside(call, |_| {
-            // SAFETY: `properties` and `bytes` are live.
-            check(call, unsafe { granularity(&mut bytes, &properties, which) })
-        })?;
-        Ok(bytes as u64)
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! `loader` finds the library and its symbols at run time, so CUDA is needed neither to build nor
 //! to load this library. `scope` changes the calling thread's driver state for the length of a
-//! call. `device` implements the contract with both. Nothing happens before [`open`] is called,
-//! and nothing is undone at exit: the driver shuts itself down then, perhaps before this library.
+//! call, and `calling` makes calls in such scopes. With them `device` implements the contract. Nothing
+//! happens before [`open`] is called, and nothing is undone at exit: the driver shuts itself down then,
+//! perhaps before this library.
 #![allow(unsafe_code)]
 
+mod calling;
 mod contexts;
 mod device;
 mod loader;
@@ -14,6 +16,7 @@ mod meter;
 mod properties;
 mod scope;
 mod sharing;
+mod virtual_memory;
 
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
