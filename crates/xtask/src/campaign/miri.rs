@@ -9,7 +9,7 @@ use steps::{Outcome, Step, run};
 use super::{Left, folder, toolchains};
 
 /// Which unit tests, by what their names begin with or contain.
-const TESTS: [&str; 18] = [
+const TESTS: [&str; 19] = [
     "base::blocking::",
     "base::error::",
     "base::reserve::",
@@ -25,6 +25,7 @@ const TESTS: [&str; 18] = [
     "instance::neighbours::",
     "instance::sharing::handle::",
     "memory::extents::",
+    "memory::strays::",
     "observe::events::event::",
     "order::recorded::",
     "order::stream::",
