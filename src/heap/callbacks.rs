@@ -69,6 +69,9 @@ impl Callbacks {
     pub(super) fn ask(&self, device: DeviceOrdinal, wanted_bytes: u64) -> bool {
         assert_none_held();
         let callbacks = self.registered.lock().callbacks.clone();
+        if callbacks.is_empty() {
+            return false;
+        }
         let Some(asking) = Asking::begin(&self.callers) else {
             return false;
         };
