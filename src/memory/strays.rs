@@ -116,6 +116,12 @@ mod tests {
         strays.validate([(2, 7), (0, 6)].into_iter()).unwrap();
         strays.validate([(2, 7)].into_iter()).unwrap_err();
         strays.validate([(2, 7), (1, 6)].into_iter()).unwrap_err();
+        // One too many in a lane that has others, and a lane that is not known to have some.
+        strays.change(5, None, Some(2));
+        strays.validate([(2, 7), (0, 6)].into_iter()).unwrap_err();
+        strays.change(5, Some(2), None);
+        strays.lanes.0.store(0, Relaxed);
+        strays.validate([(2, 7), (0, 6)].into_iter()).unwrap_err();
     }
 
     #[test]
@@ -129,5 +135,9 @@ mod tests {
         assert!(lanes.may_have(66));
         strays.change(2, Some(66), None);
         assert_eq!([2, 66].map(|lane| lanes.may_have(lane)), [false, false]);
+        strays.change(1, None, Some(2));
+        strays.change(2, None, Some(66));
+        strays.change(2, Some(66), None);
+        assert!(lanes.may_have(2), "which shares a bit with 66");
     }
 }
