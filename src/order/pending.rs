@@ -217,6 +217,11 @@ impl PendingFrees {
         &mut self.queues[index]
     }
 
+    #[cfg(test)]
+    pub(super) fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
+
     /// The stream `key` is about to end: its queue is known as `ended` from now on.
     pub fn end_stream(&mut self, key: StreamKey, ended: StreamKey) {
         for queue in self.queues.iter_mut().filter(|queue| queue.stream == key) {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use simgpu::{Call, CaptureMode, Config, Machine, Progress, StoreKind, Target, Times};
 
-use super::{Contexts, EventCache, Fence, OWN_CONTEXT, PendingFrees, Readiness, Recorded, Stream};
+use super::{
+    Contexts, EventCache, Fence, OWN_CONTEXT, PendingFrees, Readiness, Recorded, Stream, StreamKey,
+};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::simulated::SimulatedDevice;
 use crate::driver::{self, Code};
@@ -206,11 +208,13 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
         pending.poll(contexts.own(), 1, |slot| out.push(slot));
         out
     };
+    assert_eq!(pending.events(), 5);
     assert!(poll(&mut pending).is_empty());
     assert_eq!(queries(&machine), 1);
     machine.advance(0, A.0, 4).unwrap(); // work and event of the first two
     assert_eq!(poll(&mut pending), [0, 1]);
     assert_eq!(queries(&machine), 5, "both, the newest, and the third");
+    assert_eq!(pending.events(), 3);
     machine.run_to_idle(0, A.0).unwrap();
     assert_eq!(poll(&mut pending), [2, 3, 4]);
     assert!(pending.is_empty());
@@ -220,6 +224,13 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
         wait(&mut pending, &contexts, slot, A);
     }
     assert_eq!(machine.census().events, created, "all came back");
+    machine.run_to_idle(0, A.0).unwrap();
+    assert_eq!(poll(&mut pending).len(), 5);
+    work(&machine, A);
+    wait(&mut pending, &contexts, 0, A);
+    let before = queries(&machine);
+    assert!(poll(&mut pending).is_empty());
+    assert_eq!(queries(&machine), before + 1, "an only event is the oldest and the newest");
 }
 
 #[test]
@@ -274,6 +285,14 @@ fn of_events_recorded_at_a_time_none_stands_for_another() {
     pending.poll(contexts.own(), 1, |slot| out.push(slot));
     assert_eq!(out, [0, 2, 1]);
     assert!(!pending.is_recording(Stream::lasting(A).key));
+    let before = queries(&machine);
+    for slot in 3..6 {
+        wait(&mut pending, &contexts, slot, A);
+    }
+    machine.run_to_idle(0, A.0).unwrap();
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
+    assert_eq!(out[3..], [3, 4, 5]);
+    assert_eq!(queries(&machine), before + 1, "of later ones the newest does again");
 }
 
 #[test]
@@ -300,6 +319,8 @@ fn what_no_event_tells_waits_for_an_idle_device() {
     let mut pending = PendingFrees::default();
     pending.wait_for_idle(1, 3);
     pending.wait_for_idle(2, 5);
+    assert_eq!(pending.waiting_for_idle().collect::<Vec<_>>(), [1, 2]);
+    assert!(pending.waits_for_idle(2) && !pending.waits_for_idle(3));
     work(&machine, A);
     wait(&mut pending, &contexts, 3, A);
     machine.faults().fail(Target::call(Call::EventQuery), 1, Times::Once, UNKNOWN);
@@ -332,6 +353,44 @@ fn many_streams_come_and_go() {
     }
     assert_eq!(out, 1000);
     assert!(pending.is_empty());
+    assert!(pending.queue_count() < 40, "{} queues", pending.queue_count());
+}
+
+#[test]
+fn a_stream_that_comes_after_one_of_its_name_has_a_queue_of_its_own() {
+    let (machine, contexts) = house();
+    let mut pending = PendingFrees::default();
+    for (slot, stream) in [(0, A), (1, B)] {
+        work(&machine, stream);
+        wait(&mut pending, &contexts, slot, stream);
+    }
+    pending.end_stream(Stream::lasting(A).key, StreamKey::of_ended(0));
+    for (slot, stream) in [(2, B), (3, A)] {
+        wait(&mut pending, &contexts, slot, stream);
+    }
+    assert_eq!(pending.queue_count(), 3);
+    machine.run_device_to_idle(0).unwrap();
+    let mut out = Vec::new();
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
+    assert_eq!(out, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_queue_stays_while_an_event_is_recorded() {
+    let (machine, contexts) = house();
+    let mut pending = PendingFrees::default();
+    let mut recording = pending.begin_recording(&contexts, recorded(A));
+    for n in 0..100 {
+        wait(&mut pending, &contexts, n, StreamHandle(0x10_0000 + n as usize));
+        machine.run_device_to_idle(0).unwrap();
+        pending.poll(contexts.own(), 1, |_| {});
+    }
+    let answer = recording.record(contexts.own());
+    pending.end_recording(contexts.own(), recording, answer, (100, 1));
+    machine.run_device_to_idle(0).unwrap();
+    let mut out = Vec::new();
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
+    assert_eq!(out, [100]);
 }
 
 #[test]
