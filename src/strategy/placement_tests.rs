@@ -10,7 +10,7 @@ use super::joined::{FreeList, Joined};
 use super::segregated::Segregated;
 use super::wilderness::WildernessLast;
 use crate::base::size::{ALIGNMENT_BYTES, GIB, KIB, MIB, SizeClass};
-use crate::memory::{BlockTable, Directory, NO_SLOT, Segment, Slot, State};
+use crate::memory::{Block, BlockTable, Directory, NO_SLOT, Segment, Slot, State};
 
 const START: u64 = 1 << 40;
 const TIB: u64 = 1 << 40;
@@ -211,6 +211,14 @@ impl<L: FreeList> Pair<L> {
         assert_eq!(self.tested.validate(&self.blocks), Ok(self.free.len()));
         let largest_bytes = self.free.values().copied().max().unwrap_or(0);
         assert_eq!(self.tested.largest_bytes(&self.blocks), largest_bytes);
+        for sizes in [0..=u64::MAX, largest_bytes / 2..=largest_bytes - largest_bytes / 8] {
+            let mut visited = Vec::new();
+            let mut visit = |_, block: &Block| visited.push((block.address, block.bytes));
+            self.tested.visit(&self.blocks, &[SizeClass::Large], &sizes, &mut visit);
+            visited.sort_unstable();
+            let of_sizes = self.free.iter().filter(|(_, bytes)| sizes.contains(bytes));
+            assert!(of_sizes.map(|(&address, &bytes)| (address, bytes)).eq(visited));
+        }
     }
 }
 
@@ -286,6 +294,27 @@ fn the_wilderness_ends_where_no_view_returns() {
         pair.allocate(20 * MIB);
         let lowest = if do_return { START + 40 * MIB } else { START };
         assert_eq!(pair.blocks.get(pair.live[5]).address, lowest);
+    }
+}
+
+/// The last block of a leaf may grow over the first of the next, and be cut in what that was.
+#[test]
+fn a_block_may_move_beyond_where_the_next_leaf_began() {
+    const PAIRS: usize = 60;
+    for joined in 0..PAIRS - 1 {
+        let mut pair = first_fit();
+        pair.add_segment(START, PAIRS as u64 * 3 * MIB + GIB);
+        for _ in 0..PAIRS {
+            pair.allocate(2 * MIB);
+            pair.allocate(MIB + ALIGNMENT_BYTES);
+        }
+        let slots = std::mem::take(&mut pair.live);
+        for slots in slots.chunks(2) {
+            pair.free(slots[0]);
+        }
+        pair.free(slots[2 * joined + 1]);
+        pair.allocate(4 * MIB);
+        pair.check();
     }
 }
 
