@@ -308,13 +308,17 @@ fn a_block_may_move_beyond_where_the_next_leaf_began() {
             pair.allocate(2 * MIB);
             pair.allocate(MIB + ALIGNMENT_BYTES);
         }
-        let slots = std::mem::take(&mut pair.live);
-        for slots in slots.chunks(2) {
-            pair.free(slots[0]);
+        let mut live = std::mem::take(&mut pair.live);
+        for _ in 0..PAIRS {
+            pair.free(live.remove(pair.free.len() - 1));
         }
-        pair.free(slots[2 * joined + 1]);
+        pair.free(live.remove(joined));
         pair.allocate(4 * MIB);
-        pair.check();
+        pair.live.extend(live);
+        while !pair.live.is_empty() {
+            pair.check();
+            pair.free_some();
+        }
     }
 }
 
