@@ -1,7 +1,8 @@
 //! The user's out-of-memory callbacks: called before a request fails, so that they free memory.
 //!
-//! Several threads may call them at once. What one of them is just about to free, the others do not find: so
-//! a thread waits for the callbacks that others had called before to return (`attempts`).
+//! Several threads may call them at once. What one of them is just about to free, the others do not find. So
+//! a thread whose own calls have returned waits for the calls of others that began before then, but not for
+//! longer than `attempts` allows.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,8 +16,8 @@ use crate::base::sync::thread_local;
 
 /// Called with the device and the bytes wanted; returns true if it has freed anything. It may call
 /// the library, and several threads may call it at once. If a request made inside a callback is
-/// short of memory, no callback is called for it, because that could go on for ever. A request that is
-/// short of memory waits until the callbacks of other threads have returned, for at most 200 ms.
+/// short of memory, no callback is called for it, because that could go on for ever. While another
+/// thread is in one, a request that finds too little waits for that thread, for at most 200 ms.
 pub type OutOfMemoryCallback = Arc<dyn Fn(DeviceOrdinal, u64) -> bool + Send + Sync>;
 
 /// Names a registered callback.

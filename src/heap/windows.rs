@@ -113,9 +113,10 @@ impl KnownWindows {
 
     /// Where the window for a block of `bytes` after the last two windows may be.
     fn choices(&self, bytes: u64) -> Range<usize> {
-        let mix = |mixed: u64, part: u64| spread(mixed.rotate_left(32) ^ part);
         let [last, before] = self.last;
-        let mixed = [before, last].into_iter().fold(bytes, mix);
+        let mixed = [before, last]
+            .into_iter()
+            .fold(bytes, |mixed, part| spread(mixed.rotate_left(32) ^ part));
         let start = (mixed >> (u64::BITS - (PLACES / CHOICES).ilog2())) as usize * CHOICES;
         start..start + CHOICES
     }

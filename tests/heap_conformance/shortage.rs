@@ -12,8 +12,8 @@ use genesis::config::{ElasticPolicy, Oversubscription, PoolType, Settings};
 
 use crate::support::{A, B, DEVICE, Rig, Subject, tier};
 
-/// Long beside what a request takes that is refused.
-const CALLBACK_TIME: Duration = Duration::from_millis(60);
+/// Long beside what a request takes that is refused, and short beside how long one waits.
+const CALLBACK_TIME: Duration = Duration::from_millis(20);
 
 pub fn callbacks_are_asked_until_removed(subject: Subject) {
     let rig = subject.plan().capacity(64 * MIB).start();

@@ -2,8 +2,8 @@
 //!
 //! Each method is one driver call, made with the device's primary context current, where that
 //! matters, and the thread's capture mode relaxed, where a capture may forbid the call; both are
-//! restored afterwards (`calling`). The primary context is the one that the CUDA runtime uses; it is retained at
-//! the first call and never released or reset.
+//! restored afterwards (`calling`). The primary context is the one that the CUDA runtime uses; it is
+//! retained at the first call and never released or reset.
 //!
 //! For a stream that belongs to another context, a `CudaDevice` of that context makes the calls.
 //! The program made that context and may destroy it; then every call fails.
@@ -11,7 +11,8 @@
 //! **Locks**: none. The two facts found out once (the context, and what virtual memory can do) are
 //! in cells that make a second thread wait for the first.
 //! **Memory**: no method except `name` and `find_other` allocates host memory.
-//! **Not done**: no cache, no retry, no logging; the layers above do that.
+//! **Not done**: no cache, no logging, and no retry, except in the device's context where the current one
+//! allowed nothing; the layers above do the rest.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

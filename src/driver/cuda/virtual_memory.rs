@@ -11,7 +11,7 @@ use crate::driver::{Call, Code, DriverError, HandleOptions, Result};
 impl CudaDevice {
     /// What is known of virtual memory, found out at the first use. `NOT_SUPPORTED` on a device
     /// without it.
-    pub(super) fn virtual_memory(&self) -> Result<VirtualMemory> {
+    fn virtual_memory(&self) -> Result<VirtualMemory> {
         self.virtual_memory
             .get_or_try_init(|| self.inside(Call::Create, |context| self.examine(context.device)))
             .copied()
