@@ -93,6 +93,7 @@ macro_rules! cases {
             captures::a_capture_may_end_in_another_thread
             captures::a_request_that_its_own_capture_waits_for_is_refused_at_once
             captures::callbacks_are_asked_again_after_a_capture
+            captures::captures_that_follow_each_other_are_outlasted
             captures::a_free_that_meets_a_capture_keeps_its_memory
             captures::blocks_of_another_threads_default_stream_do_not_pile_up
             captures::blocks_recorded_on_a_capturing_stream_do_not_pile_up

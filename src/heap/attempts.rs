@@ -63,7 +63,7 @@ impl Attempts {
             return Attempted { result: act(), met_others: false };
         }
         if self.is_turn.load(SeqCst) {
-            wait_until(Instant::now(), || !self.is_turn.load(SeqCst));
+            wait_until(|| !self.is_turn.load(SeqCst));
         }
         self.run(act)
     }
@@ -80,7 +80,7 @@ impl Attempts {
             let _turn = self.take_turn()?;
             loop {
                 let are_others = || under_way(self.count.load(SeqCst)) > 0;
-                let is_alone = wait_until(Instant::now(), || !are_others());
+                let is_alone = wait_until(|| !are_others());
                 let Attempted { result, met_others } = self.run(&act);
                 if is_enough(&result) || !met_others || !is_alone {
                     return Some(result);
@@ -101,7 +101,7 @@ impl Attempts {
 
     fn take_turn(&self) -> Option<Turn<'_>> {
         let is_taken = || self.is_turn.swap(true, SeqCst);
-        wait_until(Instant::now(), || !is_taken()).then(|| Turn(self))
+        wait_until(|| !is_taken()).then(|| Turn(self))
     }
 }
 
@@ -128,11 +128,12 @@ const fn under_way(count: u64) -> u64 {
     count % BEGUN
 }
 
-/// Waits until something is so, for at most [`MOST_PATIENCE`] since `begin`; returns whether it is.
-pub(super) fn wait_until(begin: Instant, mut is_so: impl FnMut() -> bool) -> bool {
+/// Waits until something is so, for at most [`MOST_PATIENCE`]; returns whether it is.
+pub(super) fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
     if is_so() {
         return true;
     }
+    let begin = Instant::now();
     blocking(|| {
         while begin.elapsed() < MOST_PATIENCE {
             waiting::sleep(NAP);

@@ -7,7 +7,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::attempts::wait_until;
 use crate::base::DeviceOrdinal;
@@ -85,7 +84,7 @@ impl Callbacks {
         let are_others = || self.registered.lock().calls.iter().any(|call| *call <= last);
         let were_others = are_others();
         if were_others {
-            wait_until(Instant::now(), || !are_others());
+            wait_until(|| !are_others());
         }
         freed || were_others
     }
@@ -129,6 +128,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::sync::{Barrier, Mutex};
     use std::thread;
+    use std::time::Instant;
 
     use super::super::attempts::MOST_PATIENCE;
     use super::*;

@@ -2,7 +2,6 @@
 //! release of memory passes here, and fails while a stream may be captured (`captures` has the rules).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::attempts::wait_until;
 use super::captures::{Wait, begin_wait, forbidden};
@@ -82,8 +81,8 @@ impl<'a> DeviceHeap<'a> {
     }
 
     /// Waits for captures to end, as [`wait_until`]; returns true if none is left.
-    pub(super) fn let_captures_end(self, begin: Instant) -> bool {
-        wait_until(begin, || {
+    pub(super) fn let_captures_end(self) -> bool {
+        wait_until(|| {
             let states = self.slots_waited_for().filter_map(|slot| slot.state.get());
             states.for_each(|state| DeviceHeap { heap: self.heap, state }.look_for_ends());
             !self.may_hold_back()

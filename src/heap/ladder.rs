@@ -17,9 +17,7 @@
 //! No lock is held between rungs, so other threads continue; the next look at the lane finds any
 //! block that they have freed.
 
-use std::time::Instant;
-
-use super::attempts::{Attempted, MOST_PATIENCE};
+use super::attempts::Attempted;
 use super::lane::{Lane, LaneGuard, LaneState, NO_REQUEST};
 use super::state::{Climb, Pressure, Rung};
 use crate::base::{Result, blocking, host_memory};
@@ -28,7 +26,7 @@ use crate::observe::{LaneCounters, Tallies};
 use crate::order::Step;
 
 /// How often a request that is about to be refused is tried at most, as long as other threads free blocks
-/// meanwhile. They need no turn (`attempts`) for that.
+/// meanwhile, or capture. They need no turn (`attempts`) for that.
 const MOST_TRIES: u32 = 16;
 
 impl Climb<'_> {
@@ -181,15 +179,15 @@ impl Climb<'_> {
         self.device.attempts.attempt_alone(serve, is_enough).unwrap_or(result)
     }
 
-    /// Waits for captures of other threads to end, and does what they forbade, here or in callbacks.
+    /// Waits for captures of other threads to end, and does what they forbade, here or in callbacks; again
+    /// if others have begun meanwhile.
     fn after_captures(&self) -> Rung {
-        let begin = Instant::now();
         let mut before = self.captures_before;
-        while begin.elapsed() < MOST_PATIENCE
-            && self.device.others_captured(before)
-            && self.may_be_held_back()
-            && self.device.let_captures_end(begin)
-        {
+        for _ in 0..MOST_TRIES {
+            let is_worth_it = self.device.others_captured(before) && self.may_be_held_back();
+            if !is_worth_it || !self.device.let_captures_end() {
+                break;
+            }
             before = self.device.captures_before();
             for rung in [Self::after_asking_callbacks, Self::after_waiting, Self::after_releasing] {
                 if let Some(address) = rung(self)? {

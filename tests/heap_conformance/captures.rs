@@ -2,6 +2,7 @@
 //! Afterwards everything comes back.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -200,6 +201,45 @@ pub fn callbacks_are_asked_again_after_a_capture(subject: Subject) {
         rig.free(rig.allocate(BLOCK_BYTES, A));
     });
     rig.heap.remove_out_of_memory_callback(callback);
+    rig.finish();
+}
+
+/// Captures follow each other, and each time the request tries again the next one has begun. All together
+/// take longer than it waits for one.
+pub fn captures_that_follow_each_other_are_outlasted(subject: Subject) {
+    let rig = subject.plan().capacity(3 * BLOCK_BYTES).start();
+    let blocks = [(); 3].map(|()| rig.allocate_and_touch(BLOCK_BYTES, A));
+    let (begins, has_begun) = sync_channel(0);
+    let has_begun = Arc::new(Mutex::new(has_begun));
+    let callback = {
+        let has_begun = Arc::clone(&has_begun);
+        rig.heap.add_out_of_memory_callback(Arc::new(move |_, _| {
+            // In vain after the last one.
+            let _ = has_begun.lock().unwrap().recv();
+            false
+        }))
+    };
+    let served = thread::scope(|scope| {
+        scope.spawn(|| {
+            let begins = begins;
+            for _ in 0..6 {
+                announce(&rig, &|| {
+                    // In vain once the request has been refused.
+                    let _ = begins.send(());
+                    thread::sleep(5 * CAPTURE_TIME);
+                });
+                // So that it is seen that none is under way.
+                thread::sleep(CAPTURE_TIME);
+            }
+        });
+        has_begun.lock().unwrap().recv().unwrap();
+        blocks.iter().for_each(|&block| rig.free(block));
+        let served = rig.heap.allocate(2 * BLOCK_BYTES, DEVICE, C);
+        rig.heap.remove_out_of_memory_callback(callback);
+        drop(has_begun);
+        served
+    });
+    rig.free(served.unwrap());
     rig.finish();
 }
 
