@@ -261,7 +261,7 @@ typedef struct {
 // its thread. Returns a value other than 0 if it has freed anything. It may call any function of
 // the library, may run on several threads at once, and must not throw. If memory is short for a
 // request of its own, no callback is called. While another thread is in one, a request that finds
-// too little waits for that thread, for at most 200 ms.
+// too little waits for that thread, for at most a second.
 typedef int (*genesis_out_of_memory_callback)(void *user_data, int device, size_t wanted_bytes);
 
 // What the fragmentation watch did (GENESIS_COMPACT_ABOVE), in bytes.
@@ -1641,8 +1641,8 @@ genesis_status genesis_stream_forget(genesis_stream stream);
 // was begun needs no call.
 //
 // Called by the thread that captures. Its own requests are refused if memory is short; those of other
-// threads wait for the end of the capture then, for at most 200 ms; again if another one has begun by the
-// time they are tried, up to 16 times.
+// threads wait for the end of the capture then, for at most a second; and for the next one, if that has
+// begun by then.
 //
 // Waits at most 100 ms for another thread that is waiting for the device.
 genesis_status genesis_capture_begin(int device);

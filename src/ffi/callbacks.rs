@@ -14,7 +14,7 @@ use crate::instance;
 /// its thread. Returns a value other than 0 if it has freed anything. It may call any function of
 /// the library, may run on several threads at once, and must not throw. If memory is short for a
 /// request of its own, no callback is called. While another thread is in one, a request that finds
-/// too little waits for that thread, for at most 200 ms.
+/// too little waits for that thread, for at most a second.
 #[allow(non_camel_case_types)]
 pub type genesis_out_of_memory_callback = Option<
     unsafe extern "C" fn(user_data: *mut c_void, device: c_int, wanted_bytes: usize) -> c_int,

@@ -25,8 +25,8 @@ pub extern "C" fn genesis_stream_forget(stream: genesis_stream) -> Status {
 /// was begun needs no call.
 ///
 /// Called by the thread that captures. Its own requests are refused if memory is short; those of other
-/// threads wait for the end of the capture then, for at most 200 ms; again if another one has begun by the
-/// time they are tried, up to 16 times.
+/// threads wait for the end of the capture then, for at most a second; and for the next one, if that has
+/// begun by then.
 ///
 /// Waits at most 100 ms for another thread that is waiting for the device.
 #[unsafe(no_mangle)]

@@ -18,9 +18,10 @@ use crate::base::blocking;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::sync::{IS_MODEL, thread_local, waiting};
 
-/// How long a thread waits for others, at most. In a model time stands still.
+/// How long a thread waits for others, at most: longer than a thread stands still on a machine with far
+/// more threads than cores. In a model time stands still.
 pub(super) const MOST_PATIENCE: Duration =
-    if IS_MODEL { Duration::MAX } else { Duration::from_millis(200) };
+    if IS_MODEL { Duration::MAX } else { Duration::from_secs(1) };
 /// How long it sleeps between two looks: about as long as a call of the driver takes.
 const NAP: Duration = Duration::from_micros(50);
 /// What an attempt that begins adds to the count: one that has begun, and one under way.

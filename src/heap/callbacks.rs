@@ -16,7 +16,7 @@ use crate::base::sync::thread_local;
 /// Called with the device and the bytes wanted; returns true if it has freed anything. It may call
 /// the library, and several threads may call it at once. If a request made inside a callback is
 /// short of memory, no callback is called for it, because that could go on for ever. While another
-/// thread is in one, a request that finds too little waits for that thread, for at most 200 ms.
+/// thread is in one, a request that finds too little waits for that thread, for at most a second.
 pub type OutOfMemoryCallback = Arc<dyn Fn(DeviceOrdinal, u64) -> bool + Send + Sync>;
 
 /// Names a registered callback.
@@ -166,7 +166,7 @@ mod tests {
             while callbacks.registered.lock().last_call < 2 {
                 thread::yield_now();
             }
-            thread::sleep(MOST_PATIENCE / 10);
+            thread::sleep(MOST_PATIENCE / 50);
             scope.spawn(|| callbacks.ask(DEVICE, 1));
             has_begun.wait();
             earlier.send(()).unwrap();

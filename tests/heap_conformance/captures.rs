@@ -13,7 +13,7 @@ use genesis::config::PoolType;
 use genesis::heap::PoolId;
 use simgpu::{Call, CaptureMode, Code, Target, Times};
 
-use crate::support::{A, B, C, DEVICE, Rig, Subject};
+use crate::support::{A, B, C, DEVICE, PATIENCE, Rig, Subject};
 
 /// As in `streams`: a segment of its own in every strategy.
 const BLOCK_BYTES: u64 = 48 * MIB;
@@ -226,7 +226,7 @@ pub fn captures_that_follow_each_other_are_outlasted(subject: Subject) {
                 announce(&rig, &|| {
                     // In vain once the request has been refused.
                     let _ = begins.send(());
-                    thread::sleep(5 * CAPTURE_TIME);
+                    thread::sleep(PATIENCE / 5);
                 });
                 // So that it is seen that none is under way.
                 thread::sleep(CAPTURE_TIME);

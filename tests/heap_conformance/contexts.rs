@@ -13,15 +13,13 @@ use genesis::base::{DeviceOrdinal, StreamHandle};
 use genesis::config::PoolType;
 use simgpu::{CaptureMode, Work};
 
-use crate::support::{A, DEVICE, Rig, Subject};
+use crate::support::{A, DEVICE, PATIENCE, Rig, Subject};
 
 /// As in `streams`: a segment of its own in every strategy.
 const BLOCK_BYTES: u64 = 48 * MIB;
 const OTHER_DEVICE: u32 = 1;
 const OTHER: DeviceOrdinal = DeviceOrdinal(OTHER_DEVICE);
 const CAPTURE_TIME: Duration = Duration::from_millis(10);
-/// How long a request waits for captures.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 pub fn a_stream_of_another_device_delays_reuse(subject: Subject) {
     let rig = subject.plan().devices(2, 64 * MIB).start();

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use crate::support::{A, B, DEVICE, Rig, Subject, tier};
 
 /// Long beside what a request takes that is refused, and short beside how long one waits.
 const CALLBACK_TIME: Duration = Duration::from_millis(20);
+/// What takes longer has failed.
+const TEST_TIME: Duration = Duration::from_secs(60);
 
 pub fn callbacks_are_asked_until_removed(subject: Subject) {
     let rig = subject.plan().capacity(64 * MIB).start();
@@ -74,20 +77,20 @@ pub fn callbacks_may_use_the_heap(subject: Subject) {
 pub fn a_request_waits_for_another_threads_callback(subject: Subject) {
     let rig = subject.plan().capacity(64 * MIB).start();
     let held = Arc::new(Mutex::new(vec![rig.allocate(48 * MIB, A)]));
-    let has_taken = Arc::new(Barrier::new(2));
+    let (takes, has_taken) = channel();
     let id = {
-        let (heap, has_taken) = (Arc::downgrade(&rig.heap), Arc::clone(&has_taken));
+        let heap = Arc::downgrade(&rig.heap);
         rig.heap.add_out_of_memory_callback(Arc::new(move |_, _| {
             let taken = held.lock().unwrap().pop();
             let Some(address) = taken else { return false };
-            has_taken.wait();
+            takes.send(()).unwrap();
             thread::sleep(CALLBACK_TIME);
             heap.upgrade().unwrap().free(address).is_ok()
         }))
     };
     thread::scope(|scope| {
         scope.spawn(|| rig.allocate(24 * MIB, A));
-        has_taken.wait();
+        has_taken.recv_timeout(TEST_TIME).expect("the first request needs the callback");
         rig.allocate(24 * MIB, A);
     });
     assert!(rig.heap.remove_out_of_memory_callback(id));

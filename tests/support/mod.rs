@@ -29,6 +29,8 @@ use simgpu::{Config, Machine, Progress, StoreKind, Usage, Work};
 
 /// The device of all tests that need one only.
 pub const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
+/// How long a request waits for a capture of another thread.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Three streams; the machine makes a stream of any handle it is given.
 pub const A: StreamHandle = StreamHandle(0xA000);
 /// See [`A`].
