@@ -127,8 +127,8 @@ fn write_device(text: &mut String, device: &DevicePlan) -> std::fmt::Result {
     let DeviceModel { name, total_bytes, pool_type, granule_bytes } = &device.model;
     let (ordinal, pool_type, peak) = (device.device, pool_type.name(), device.peak_bytes);
     let sizes = word(device.needs_finer, SIZES);
-    let line = format_args!("{pool_type} {total_bytes} {granule_bytes} {peak} {sizes} {name}");
-    writeln!(text, "device {ordinal} {line}")?;
+    write!(text, "device {ordinal} {pool_type} {total_bytes} {granule_bytes} {peak} ")?;
+    writeln!(text, "{sizes} {name}")?;
     for lane in &device.lanes {
         let Levels { peak, high, low, usual, is_falling, is_ahead } = lane.levels;
         let (direction, place) = (word(is_falling, DIRECTIONS), word(is_ahead, PLACES));
