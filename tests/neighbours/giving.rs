@@ -264,6 +264,20 @@ fn what_is_given_back_costs_the_one_who_asked_less_than_a_millisecond() {
     assert!(asked_ns < free_ns + 1_000_000, "{asked_ns} ns, where it is free {free_ns} ns");
 }
 
+/// The driver takes 72 µs to give an extent back, so 0.2 s and more for these.
+#[test]
+fn what_takes_the_driver_long_is_waited_for() {
+    const LARGE: [(&str, &str); 2] = [("SIMCUDA_MEMORY", "8GiB"), ("SIMCUDA_TIME", "real")];
+    let town = Town::new();
+    let small_extents = [&LARGE[..], &[("GENESIS_ELASTIC_POLICY", "tight")]].concat();
+    let here = with_cache(&town, 7 << 30, &small_extents);
+    let mut there = town.peer(&LARGE);
+    let begin = Instant::now();
+    there.malloc(6 << 30);
+    assert!(begin.elapsed() > Duration::from_millis(200));
+    town.check(&mut [here, there]);
+}
+
 /// Stops a peer: a signal takes effect once one of its threads runs.
 fn stop(peer: &Peer) {
     signal(peer, libc::SIGSTOP);
