@@ -93,6 +93,7 @@ macro_rules! cases {
             captures::a_capture_may_end_in_another_thread
             captures::a_request_that_its_own_capture_waits_for_is_refused_at_once
             captures::callbacks_are_asked_again_after_a_capture
+            captures::captures_that_follow_each_other_are_outlasted
             captures::a_free_that_meets_a_capture_keeps_its_memory
             captures::blocks_of_another_threads_default_stream_do_not_pile_up
             captures::blocks_recorded_on_a_capturing_stream_do_not_pile_up
@@ -206,20 +207,17 @@ macro_rules! cases {
     };
 }
 
-/// The cases that take seconds to minutes each, most of them with more streams than a device has lanes. On
-/// every change they run for one strategy.
-macro_rules! long_cases {
+/// The cases with more streams than a device has lanes, which take seconds to minutes each. On every
+/// change they run for one strategy.
+macro_rules! cases_of_many_streams {
     (Caching AddressesOnly) => {
         tests! {
-            captures::captures_that_follow_each_other_are_outlasted
             streams::streams_come_and_go
             streams::streams_of_one_device_leave_room_for_another
         }
     };
     ($pool:ident $store:ident) => {
         tests! {
-            #[ignore = "nightly"]
-            captures::captures_that_follow_each_other_are_outlasted
             #[ignore = "nightly"]
             streams::streams_come_and_go
             #[ignore = "nightly"]
@@ -248,7 +246,7 @@ macro_rules! conformance {
             pub const SUBJECT: Subject =
                 Subject { vary: $vary, ..Subject::new(PoolType::$pool, StoreKind::$store) };
             cases! { all }
-            long_cases! { $pool $store }
+            cases_of_many_streams! { $pool $store }
             $(cases! { $trait })*
         })*
 

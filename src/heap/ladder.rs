@@ -11,7 +11,7 @@
 //! | the same once more while no other thread has memory under way (`attempts`) | a host wait |
 //! | take free memory of a private pool that lends (`pool_blocks`) | |
 //! | wait for the captures of other threads to end, then for the device, and release cached memory | a host wait |
-//! | ask the processes that share the device for what they have cached, then the same again | what they take to give it, up to 5 s |
+//! | ask the processes that share the device for what they have cached, then the same again | what they take to give it |
 //! | fail, with one line that has every figure | |
 //!
 //! No lock is held between rungs, so other threads continue; the next look at the lane finds any
